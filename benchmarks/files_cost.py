@@ -33,7 +33,7 @@ from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.service.commands.watch import collect_seldom
+from ckptprof.service.commands.agent_service import reduce_garbage_collection
 from ckptprof_collectors.samples import FileFact, Frame, ProcessInfo, ProcessIo, Sample
 
 TICKS = 5  # a second
@@ -71,7 +71,7 @@ class Fed:
         self._info = []
         at_ns = self.stage.header().at_ns + int(at_s * SECOND_NS)
         began = time.process_time()
-        for event in self.detector.feed(Frame(at_ns, self.stage.wall(at_s), ("processes",), frame)):
+        for event in self.detector.ingest(Frame(at_ns, self.stage.wall(at_s), ("processes",), frame)):
             self.told[event.uid] = event.files
         self.spent.append(time.process_time() - began)
         self.most = max(self.most, self.process.memory_info().rss)
@@ -79,7 +79,7 @@ class Fed:
 
 def measure(files: int, *, restored: bool = False) -> dict[str, Any]:
     """Feed a save of so many files to a detector, or a restore."""
-    collect_seldom()
+    reduce_garbage_collection()
     fed = Fed("train.py", ("torch",))
     number = 0
     for tick in range((TRAINS_SECONDS + SAVES_SECONDS + AFTER_SECONDS) * TICKS):

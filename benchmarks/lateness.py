@@ -20,8 +20,8 @@ BUSY = "while True: pass"
 SAMPLER = """
 import json, os, sys, threading, time
 from ckptprof.service.sampler.outputqueue import OutputQueue
-from ckptprof.service.options import SamplerOptions
-from ckptprof.service.sampler.main import Sampler
+from ckptprof.service.sampler_options import SamplerOptions
+from ckptprof.service.sampler.sampler_loop import Sampler
 from ckptprof_collectors.kernelfs import KernelFs
 
 class Timed(Sampler):

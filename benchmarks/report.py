@@ -42,7 +42,7 @@ def history(path: Path, number: int, ranks: int = 8, *, told: bool = False) -> N
     now_ns = time.time_ns()
     begin_ns = now_ns - number * INTERVAL_NS
     writer = StoreWriter(path)
-    writer.begin_session(
+    writer.start_session(
         Session(
             uid="life", host="node-1", boot_id="boot", kernel="6.18", version="0", level="poll",
             start_ns=begin_ns, end_ns=now_ns, clean=True,

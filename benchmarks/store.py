@@ -93,7 +93,7 @@ def stored(path: Path, increment: Increment, hours: float) -> dict[str, Any]:
     """Write hours as the agent does and return what that took."""
     start_ns = time.time_ns() // HOUR_NS * HOUR_NS - int(hours + 3) * HOUR_NS
     writer = StoreWriter(path, ballast_bytes=0)
-    writer.begin_session(session(start_ns, start_ns + int(hours * HOUR_NS)))
+    writer.start_session(session(start_ns, start_ns + int(hours * HOUR_NS)))
     empty = path.stat().st_size
     spent = compacting = 0
     for windows in minutes(increment, start_ns, hours):
@@ -192,7 +192,7 @@ def month(path: Path, days: float) -> tuple[int, int]:
     start_ns = end_ns - round(days * 24) * HOUR_NS
     dice = random.Random(3)  # noqa: S311 - made-up counters
     writer = StoreWriter(path, ballast_bytes=0)
-    writer.begin_session(session(start_ns, end_ns))
+    writer.start_session(session(start_ns, end_ns))
     names = [(entity, width) for entity, width in ENTITIES if not entity.startswith("process")]
     for hour_ns in range(start_ns, end_ns, HOUR_NS):
         windows = []

@@ -88,7 +88,7 @@ def population(pids: Sequence[int], *, watched: bool) -> Population:
     """Return a population that holds these processes only."""
     made = Population(KernelFs(), frozenset(), None)
     for pid in pids:
-        made._meet(pid, 1)  # noqa: SLF001 - `find` would take in the whole host
+        made._add(pid, 1)  # noqa: SLF001 - `find` would take in the whole host
         if watched and pid in made.known:
             made.watch(made.known[pid], 1, keep=True)
     return made
@@ -102,7 +102,7 @@ def tick_of(people: Population) -> Callable[[], None]:
         samples: list[Sample] = []
         now_ns = time.monotonic_ns()
         for watching in people.watched.values():
-            watching.tick(now_ns, size, samples)
+            watching.sample_counters(now_ns, size, samples)
             watching.scan_if_due(now_ns, samples)
             watching.question_if_due(now_ns, 0, lambda _: False)
 

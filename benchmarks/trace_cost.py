@@ -27,8 +27,8 @@ from typing import Any
 from unittest import mock
 
 from ckptprof_collectors.ebpf import trace as trace_module
-from ckptprof_collectors.ebpf.hooks import ESSENTIAL, OPTIONAL, Hook
-from ckptprof_collectors.ebpf.trace import Trace
+from ckptprof_collectors.ebpf.hooks import ESSENTIAL_HOOKS, OPTIONAL_HOOKS, Hook
+from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from figures import median, parser, show
 
@@ -140,7 +140,7 @@ def none() -> Iterator[Sequence[str]]:
 @contextlib.contextmanager
 def traced() -> Iterator[Sequence[str]]:
     """Trace every process of the host, as the agent does."""
-    trace = Trace(KernelFs())
+    trace = EbpfTrace(KernelFs())
     try:
         yield ()
         trace.read()
@@ -151,8 +151,8 @@ def traced() -> Iterator[Sequence[str]]:
 @contextlib.contextmanager
 def traced_portably() -> Iterator[Sequence[str]]:
     """Trace with the programs that older kernels get."""
-    essential, optional = (tuple(map(portable, hooks)) for hooks in (ESSENTIAL, OPTIONAL))
-    with mock.patch.multiple(trace_module, ESSENTIAL=essential, OPTIONAL=optional), traced() as prefix:
+    essential, optional = (tuple(map(portable, hooks)) for hooks in (ESSENTIAL_HOOKS, OPTIONAL_HOOKS))
+    with mock.patch.multiple(trace_module, ESSENTIAL_HOOKS=essential, OPTIONAL_HOOKS=optional), traced() as prefix:
         yield prefix
 
 
@@ -259,10 +259,10 @@ def row(way: str, call: str, pairs: Mapping[tuple[str, int], list[tuple[float, f
 @contextlib.contextmanager
 def following(watched: Mapping[int, bool] | None) -> Iterator[Sequence[str]]:
     """Trace all, and count what these processes send and receive if one of them trains (True); None: our children's."""
-    trace = Trace(KernelFs(), family_of=(os.getpid(),)) if watched is None else Trace(KernelFs())
+    trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),)) if watched is None else EbpfTrace(KernelFs())
     try:
         if watched is not None:
-            trace.attend(watched, 64 << 10)
+            trace.set_attended(watched, 64 << 10)
         yield ()
     finally:
         trace.close()
@@ -277,7 +277,7 @@ def main() -> None:
     arguments.add_argument("--disk", type=Path, help="a directory on the disk to measure beside tmpfs; default: TMPDIR")
     options = arguments.parse_args()
     try:
-        Trace(KernelFs()).close()
+        EbpfTrace(KernelFs()).close()
     except UnavailableError as error:
         raise SystemExit(f"no trace on this host: {error}") from error
     rows: list[dict[str, Any]] = []

@@ -22,7 +22,7 @@ EXAMPLES = Path(__file__).resolve().parent
 
 
 def ckptprof() -> str:
-    """Return the path of the command that is installed beside this Python, else the one on PATH."""
+    """Return the path of the command in this environment, else on PATH."""
     beside = Path(sys.executable).with_name("ckptprof")
     found = str(beside) if beside.exists() else shutil.which("ckptprof")
     if found is None:
@@ -83,7 +83,7 @@ def demo(options: argparse.Namespace, directory: Path) -> bool:
 
 
 def tell(directory: Path, database: str, truth: Path) -> bool:
-    """Report both runs and compare; return whether all was found and nothing invented."""
+    """Report both runs and compare; True if every checkpoint was found and none invented."""
     print("\nThe record of both runs:")
     call(ckptprof(), "report", "--no-pager", "--db", database)
     seen = ask(ckptprof(), "report", "--json", "--db", database)["checkpoints"]
@@ -95,7 +95,7 @@ def tell(directory: Path, database: str, truth: Path) -> bool:
 
 
 def say_what_next(directory: Path, seen: list[dict[str, Any]]) -> None:
-    """Name the commands that tell more of what was recorded, fit to be pasted into a shell anywhere."""
+    """Print commands for further reports, ready to paste."""
     of_database = ["--db", str(directory / "ckptprof.db")]
     print(f"\nThe recording is in {directory}. To show it again, and its longest checkpoint:\n")
     print(shlex.join([ckptprof(), "report", *of_database]))
@@ -103,21 +103,21 @@ def say_what_next(directory: Path, seen: list[dict[str, Any]]) -> None:
         longest = max(seen, key=lambda one: int(one["end_ns"]) - int(one["start_ns"]))
         print(shlex.join([ckptprof(), "show", str(longest["id"]), *of_database]))
         page = directory / "report.html"
-        subprocess.run(  # noqa: S603 # the command beside this Python
+        subprocess.run(  # noqa: S603 # the command of this environment
             [ckptprof(), "report", "--html", page, *of_database], check=True, stdout=subprocess.DEVNULL
         )
         print(f"\nThe same report for a browser:\n\n{page}")
 
 
 def main() -> None:
-    """Read the command line, run, and keep the recording; the checkpoints only where --work asks for them."""
+    """Parse the command line, run, and retain the recording; the checkpoints only with --work."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--framework", choices=("numpy", "torch"), default="numpy")
     parser.add_argument("--format", help="npz, npy or safetensors; with torch: torch, dcp or safetensors")
     parser.add_argument("--saves", type=int, default=4, help="saves of the first run; the second saves twice")
     parser.add_argument("--size-mb", type=float, default=256)
     parser.add_argument("--interval", type=float, default=2.0, help="seconds of training between saves")
-    parser.add_argument("--work", type=Path, help="keep checkpoints and database in a new directory in here")
+    parser.add_argument("--work", type=Path, help="store checkpoints and database in a new directory in here")
     options = parser.parse_args()
     directory = own_directory(options.work)
     try:
@@ -126,7 +126,7 @@ def main() -> None:
         if options.work is None:  # hundreds of megabytes, in memory where /tmp is
             shutil.rmtree(directory / "checkpoints", ignore_errors=True)
     if not good:
-        print("\nckptprof missed or invented something: this is a bug, please report it.", file=sys.stderr)
+        print("\nckptprof missed or invented a checkpoint: please report this bug.", file=sys.stderr)
     raise SystemExit(0 if good else 1)
 
 

@@ -48,7 +48,7 @@ def remove_all_but(directory: Path, keep: int) -> None:
 
 
 def run(make: Callable[[float], Trainer], suffixes: Mapping[str, str], description: str | None) -> None:
-    """Read the command line, restore if asked, then train and save as often as asked."""
+    """Parse the command line, restore if requested, then train and save."""
     options = _parse(suffixes, description)
     options.dir.mkdir(parents=True, exist_ok=True)
     log = TruthLog(options.truth)

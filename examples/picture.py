@@ -23,7 +23,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         page = Path(directory) / "report.html"
         command = [ckptprof(), "report", "--html", page]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 # the command beside this Python
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 # the command of this environment
         draw(page, Path(path))
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 from demo import ckptprof
 
 COLUMNS = 104
-_FETCHED = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # a picture asks nobody for anything
+_FETCHED = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the picture loads no external resources
 _FAMILY = re.compile(r"font-family: Fira Code, monospace")
 
 
@@ -26,7 +26,7 @@ def main() -> None:
     """Run the command and draw it; CKPTPROF_DB names the record."""
     path, *arguments = sys.argv[1:]
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "CLICOLOR_FORCE": "1", "PAGER": "cat"}
-    done = subprocess.run(  # noqa: S603 # the command beside this Python
+    done = subprocess.run(  # noqa: S603 # the command of this environment
         [ckptprof(), *arguments], check=True, stdout=subprocess.PIPE, text=True, env=environment
     )
     with Path(os.devnull).open("w") as nowhere:

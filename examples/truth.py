@@ -32,7 +32,7 @@ class Event:
     framework: str | None = None  # the name ckptprof gives it; None: the job does not say
     ranks: int | None = None
     mode: str | None = None  # sync | async
-    stall_ns: int | None = None  # how long the loop was held by an asynchronous save
+    stall_ns: int | None = None  # how long an asynchronous save blocked the loop
     status: str = "complete"  # what is logged has come to its end
 
 
@@ -108,7 +108,7 @@ class Row:
 
     @property
     def pattern_class(self) -> str | None:
-        """Return the class that ckptprof gave, None where it could not be seen."""
+        """Return the pattern class reported by ckptprof; None if not observed."""
         if self.seen is None:
             return None
         value = self.seen["pattern"]["class"]
@@ -152,7 +152,7 @@ def compare(truth: Iterable[Event], checkpoints: Iterable[Mapping[str, Any]]) ->
     """Match events of one kind that lie at the same time, one to one, the largest overlap first.
 
     Two events that do not touch still match when less than NEARBY_NS lies between them: a restore out of the page
-    cache takes less time than one look at the machine.
+    cache takes less time than one poll.
     """
     events, seen = list(truth), list(checkpoints)
     candidates = sorted(
@@ -210,7 +210,7 @@ def _cells(row: Row) -> Sequence[str]:
     errors = (row.start_error_ms, row.end_error_ms)
     edges = ["-" if error is None else f"{error:+.0f}" for error in errors]
     percent = "-" if row.bytes_error_percent is None else f"{row.bytes_error_percent:+.2f}"
-    pattern = (row.pattern_class or "not seen") if row.seen is not None else "-"
+    pattern = (row.pattern_class or "not observed") if row.seen is not None else "-"
     path = row.truth.path if row.truth is not None else str((row.seen or {}).get("path"))
     name = ascii(Path(path).name)[1:-1]  # a name may hold escape codes
     return kind, step, f"{seconds:.2f}", f"{size / 1e6:.1f}", row.verdict, *edges, percent, pattern, name

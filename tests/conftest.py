@@ -114,7 +114,7 @@ def _is_alone(item: pytest.Item) -> bool:
 def _as_a_new_command() -> Iterator[None]:
     """Forget after each test what a command that it ran in this process has set for all that the command prints."""
     yield
-    hints.about()
+    hints.set_databases()
     units.choose("decimal")
 
 

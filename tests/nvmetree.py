@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckptprof_collectors.counted import SECTOR_BYTES
+from ckptprof_collectors.counters import SECTOR_BYTES
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import MountInfo
 

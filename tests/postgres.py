@@ -16,9 +16,9 @@ import pytest
 from tests.machine import need, postgres_programs
 from tests.patience import wait_until
 
-from ckptprof.store.fleet.connecting import connected
-from ckptprof.store.fleet.steps import migrate
-from ckptprof.store.fleet.target import target_of
+from ckptprof.store.fleet.server_connection import connected
+from ckptprof.store.fleet.server_migrations import migrate
+from ckptprof.store.fleet.target import parse_target
 
 _HBA = """local all postgres trust
 local all all scram-sha-256
@@ -67,7 +67,7 @@ class Server:
         self._number += 1
         name = f"fleet{self._number}"
         self.ask(f"CREATE DATABASE {name}")
-        with connected(target_of(self.url(name))) as connection:
+        with connected(parse_target(self.url(name))) as connection:
             migrate(connection)
         return name
 

@@ -1,4 +1,4 @@
-"""Where the dashboards, rules and units are: in the installed package, or in the checkout."""
+"""Paths of dashboards, rules and units, in the installed package or a checkout."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PACKAGE = Path(__file__).resolve().parent
 def asset(name: str, *, package: Path = _PACKAGE) -> Path:
     """Return the file or folder of assets called `name`, such as "systemd/ckptprof.service".
 
-    A wheel carries them in `_assets` beside this module; in a checkout they are two folders up from the package.
-    Raises CkptprofError if it is not there.
+    A wheel has them in `_assets` next to this module; a checkout two folders above the package. Raises CkptprofError if
+    missing.
     """
     inside = package / "_assets"
     root = inside if inside.is_dir() else package.parent.parent
@@ -21,6 +21,6 @@ def asset(name: str, *, package: Path = _PACKAGE) -> Path:
     if not path.exists():
         raise CkptprofError(
             f"{name} is missing from this installation of ckptprof (looked in {root})",
-            hint="install the wheel again, or run from a whole checkout",
+            hint="install the wheel again, or run from a complete checkout",
         )
     return path

@@ -1,4 +1,4 @@
-"""What a number or a word of a document may be, for its schema only: nothing that was recorded is refused by it."""
+"""Value ranges for JSON schemas only: recorded values are not validated against them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 def one_of(*words: str) -> msgspec.Meta:
-    """Return that a text is one of these words."""
+    """Return the constraint of an enumeration of these words."""
     return msgspec.Meta(extra_json_schema={"enum": list(words)})
 
 

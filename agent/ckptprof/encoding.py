@@ -1,4 +1,4 @@
-"""Text of the machine as valid UTF-8 and JSON: a path need not be either."""
+"""Text of the machine as valid UTF-8 and JSON: paths may be neither."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 
 def encodable(text: str) -> str:
-    r"""Return `text` with lone surrogates, of paths that are no UTF-8, written as `\udcNN`."""
+    r"""Return `text` with lone surrogates (of paths that are not UTF-8) written as `\udcNN`."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def all_encodable(value: object) -> Any:
-    """Return a document of dicts and lists with every text in it encodable."""
+    """Make every text in a document of dicts and lists encodable."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The errors that ckptprof raises on purpose; `cli.main` prints them, in one place, and exits with their code."""
+"""Errors with a message for users; `cli.main` prints them and exits with their code."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ _HALF = LONGEST_LINE // 2 - 2
 
 
 class CkptprofError(Exception):
-    """Anything that a person should read as one clear line; `hint` says what to do next."""
+    """An error with a one-line message; `hint` names the next step."""
 
     exit_code = 1
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        """Keep the line and the hint apart; what quotes lines, or megabytes, of a damaged file is one line."""
+        """Store message and hint; messages that quote damaged files are shortened to one line."""
         line = message.replace("\n", "\\x0a")
         super().__init__(line if len(line) <= LONGEST_LINE else f"{line[:_HALF]}...{line[-_HALF:]}")
         self.hint = hint
 
 
 class UsageError(CkptprofError):
-    """The arguments make no sense."""
+    """Invalid arguments."""
 
     exit_code = 2
 
 
 class NothingFoundError(CkptprofError):
-    """The question was fine and the answer is empty."""
+    """A valid query without results."""
 
     exit_code = 3
 
 
 class PermissionDeniedError(CkptprofError):
-    """This user may not see or write what was asked for."""
+    """This user lacks the permission to read or write."""
 
     exit_code = 5
 
 
 class StoreError(CkptprofError):
-    """The database is not there, is none, is newer, full, read-only or damaged."""
+    """The database is missing, invalid, newer, full, read-only or damaged."""
 
     exit_code = 6
 
 
 class RecordingError(CkptprofError):
-    """A recording that cannot be read."""
+    """An unreadable recording."""

@@ -1,6 +1,6 @@
-"""Recordings: the header and frames of a sampler as a stream of bytes, the same in a pipe, in a file and on replay.
+"""Recordings: the header and frames of a sampler, in a pipe or a file.
 
-A pipe carries length-prefixed msgpack; a file is gzip of JSON lines, header first, so that a person can read it.
+A pipe carries length-prefixed msgpack; a file is gzip of JSON lines, header first, readable with zcat.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _MANY_DIGITS = re.compile(rb"[0-9]{20}|[0-9][eE]\+?[0-9]{2}")
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """Where, when and by what a recording was made."""
+    """The origin of a recording."""
 
     format: str = FORMAT
     version: int = VERSION
-    uid: str  # of this life of the sampler
+    uid: str  # of this session of the sampler
     host: str
     boot_id: str
     kernel: str
     ckptprof: str
-    level: str  # that works: trace | poll
-    at_ns: int  # CLOCK_MONOTONIC and
+    level: str  # effective level: trace | poll
+    at_ns: int  # CLOCK_MONOTONIC of the start
     wall_ns: int  # CLOCK_REALTIME of the start
     ticks_per_second: int  # of utime and stime
     page_size: int
     monitor_pids: tuple[int, ...] = ()  # ckptprof's own processes, never a job
-    root_pid: int | None = None  # the command of `ckptprof run`: only it and its descendants are watched
+    root_pid: int | None = None  # the command of `ckptprof run`: only it and its descendants are monitored
     note: str = ""
-    level_reason: str = ""  # of poll: why there is no trace, if one was wanted; of trace: what it does not see here
+    level_reason: str = ""  # of poll: why tracing is unavailable, if requested; of trace: what it does not cover here
     cores: int | None = None  # processors of the host
-    level_denied: bool = False  # nothing but a privilege is missing for the trace
+    level_denied: bool = False  # tracing lacks only a privilege
 
 
 class _Stamp(msgspec.Struct, frozen=True):
-    """What every header has, whatever the version of the format is."""
+    """The part of a header common to all format versions."""
 
     format: str
     version: int
@@ -65,26 +65,26 @@ _A_RECORDING = "give the path of a file that `ckptprof capture` wrote"
 _encoder = msgspec.msgpack.Encoder()
 _decode_frame = msgspec.msgpack.Decoder(Frame).decode
 _decode_header = msgspec.msgpack.Decoder(Header).decode
-_DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # of msgspec, by bytes of any kind
+_DAMAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # raised by msgspec for arbitrary bytes
 
 
 def pack(message: Header | Frame) -> bytes:
-    """Return the message as a length-prefixed block for a pipe."""
+    """Encode a message as a length-prefixed block for a pipe."""
     body = _encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class Unpacker:
-    """Turns the bytes of a pipe, in whatever pieces they come, into the header (first) and frames."""
+    """Decodes the bytes of a pipe, in pieces of any size, into the header (first) and frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
         self._have_header = False
 
     def feed(self, data: bytes) -> Iterator[Header | Frame]:
-        """Return the messages that are complete with `data`, or were before; raises RecordingError for none of ours.
+        """Add data, and yield all complete messages; raises RecordingError for a foreign stream.
 
-        Each is decoded when it is asked for: the frames of a crowded second take twenty times the room of their bytes.
+        Messages are decoded lazily: the frames of a busy second take twenty times the memory of their bytes.
         """
         self._buffer += data
         return self._complete()
@@ -94,7 +94,7 @@ class Unpacker:
         while len(buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(buffer)
             if length > MAX_FRAME_BYTES:
-                raise RecordingError(f"a frame of {length} bytes: this is no stream of ckptprof")
+                raise RecordingError(f"a frame of {length} bytes: not a stream of ckptprof")
             end = _LENGTH.size + length
             if len(buffer) < end:
                 break
@@ -107,7 +107,7 @@ class Unpacker:
             del body
             self._have_header = True
             yield message
-            del message  # before the next one is made
+            del message  # free it before decoding the next one
 
 
 class FileWriter:
@@ -126,7 +126,7 @@ class FileWriter:
         self._write(frame)
 
     def flush(self) -> None:
-        """Hand everything to the system, so that it can be read whatever becomes of us; raises OSError."""
+        """Flush to the kernel, so that it survives a kill; raises OSError."""
         self._gzip.flush()
 
     def close(self) -> None:
@@ -134,13 +134,13 @@ class FileWriter:
         self._gzip.close()
 
 
-def read_file(path: Path, *, told: Callable[[float], None] = lambda _: None) -> tuple[Header, Iterator[Frame]]:
-    """Open a recording; raises RecordingError, at once for the header and while iterating for the frames.
+def read_file(path: Path, *, on_progress: Callable[[float], None] = lambda _: None) -> tuple[Header, Iterator[Frame]]:
+    """Open a recording; raises RecordingError, immediately for the header and during iteration for frames.
 
-    `told` is called for each line with the share of the file that was read. Raises PermissionDeniedError for one that
-    may not be read.
+    `on_progress` is called for each line with the share of the file read so far. Raises PermissionDeniedError without
+    read permission.
     """
-    lines = _lines(path, told)
+    lines = _lines(path, on_progress)
     try:
         first = next(lines)
     except StopIteration:
@@ -150,7 +150,7 @@ def read_file(path: Path, *, told: Callable[[float], None] = lambda _: None) -> 
 
 
 def _header(path: Path, line: bytes) -> Header:
-    """Return the header that a line holds; raises RecordingError."""
+    """Decode the header; raises RecordingError."""
     try:
         stamp = msgspec.json.decode(line, type=_Stamp)
         if stamp.format != FORMAT:
@@ -171,8 +171,8 @@ def _header(path: Path, line: bytes) -> Header:
 
 
 def _check_numbers(line: bytes) -> None:
-    """Raise msgspec.ValidationError if a line of JSON has a number that no 64 bits hold, as none of the kernel has."""
-    if _MANY_DIGITS.search(line) is None:  # true of nearly every line, and looked up in no time
+    """Raise msgspec.ValidationError for numbers beyond 64 bits, which the kernel never reports."""
+    if _MANY_DIGITS.search(line) is None:  # fast path for nearly every line
         return
     inside = [msgspec.json.decode(line)]
     while inside:
@@ -185,7 +185,7 @@ def _check_numbers(line: bytes) -> None:
             raise msgspec.ValidationError(f"a number of {len(str(value))} digits")
 
 
-def _lines(path: Path, told: Callable[[float], None]) -> Iterator[bytes]:
+def _lines(path: Path, on_progress: Callable[[float], None]) -> Iterator[bytes]:
     try:
         with path.open("rb") as raw:
             size_bytes = os.fstat(raw.fileno()).st_size
@@ -194,14 +194,12 @@ def _lines(path: Path, told: Callable[[float], None]) -> Iterator[bytes]:
             stream: BufferedReader | gzip.GzipFile = raw if plain else gzip.GzipFile(fileobj=raw, mode="rb")
             while line := stream.readline(MAX_FRAME_BYTES):
                 yield line
-                told(min(1.0, raw.tell() / size_bytes) if size_bytes else 0.0)
+                on_progress(min(1.0, raw.tell() / size_bytes) if size_bytes else 0.0)
     except PermissionError as error:
         hint = "ask its owner for it, or read it as root"
         raise PermissionDeniedError(f"{path}: {error.strerror}", hint=hint) from error
     except EOFError as error:
-        raise RecordingError(
-            f"{path}: it breaks off", hint="its recorder was killed, or it was not copied to its end"
-        ) from error
+        raise RecordingError(f"{path}: truncated", hint="the recorder was killed, or the copy is incomplete") from error
     except (OSError, zlib.error) as error:
         if isinstance(error, OSError) and error.strerror:
             raise RecordingError(f"{path}: {error.strerror}", hint=_A_RECORDING) from error
@@ -217,5 +215,5 @@ def _frames(path: Path, header: Header, lines: Iterator[bytes]) -> Iterator[Fram
         except _DAMAGE as error:  # noqa: PERF203 - the line's number is wanted
             hint = "copy it again from where it was recorded"
             if header.ckptprof != __version__:
-                hint += f", or replay it by ckptprof {header.ckptprof}, which recorded it; this is {__version__}"
+                hint += f", or replay it with ckptprof {header.ckptprof}, which recorded it; this is {__version__}"
             raise RecordingError(f"{path}: line {number} is damaged: {error}", hint=hint) from error

@@ -1,6 +1,6 @@
-"""Numbers as an engineer reads them: sizes and rates in one system of units, durations in words, times in one offset.
+"""Formatting of numbers: sizes and rates in one system of units, durations, times.
 
-Reports, verdicts and messages all take their numbers from here, so that one value reads the same wherever it stands.
+Reports, verdicts and messages all use it, so that a value reads the same everywhere.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 
 from ckptprof.errors import UsageError
 
-NOT_SEEN = "not observed"
+NOT_OBSERVED = "not observed"
 VARIABLE = "CKPTPROF_UNITS"  # of the environment
 SYSTEMS = {  # the factor from one unit to the next, and the units
     "decimal": (1000, ("B", "kB", "MB", "GB", "TB", "PB", "EB")),
@@ -23,22 +23,22 @@ _system = "decimal"
 
 
 def check(system: str | None) -> str:
-    """Return the name of one of `SYSTEMS`, decimal for none; raises UsageError for any other."""
+    """Validate the name of a system of units, decimal for None; raises UsageError."""
     if system and system not in SYSTEMS:
-        raise UsageError(f"{VARIABLE}={system!r} is no system of units", hint=f"it is {' or '.join(SYSTEMS)}")
+        raise UsageError(f"{VARIABLE}={system!r} is not a system of units", hint=f"use {' or '.join(SYSTEMS)}")
     return system or "decimal"
 
 
 def choose(system: str | None) -> None:
-    """Give sizes and rates in this one of `SYSTEMS` from now on, in decimal for none; raises UsageError."""
+    """Use this system of units from now on, decimal for None; raises UsageError."""
     global _system  # noqa: PLW0603 - one setting of one program, as a locale is
     _system = check(system)
 
 
 def size(value: float | None) -> str:
-    """Return bytes to about three significant digits: 512 B, 1.25 kB, 954 MB; goes on before a fourth is needed."""
+    """Format bytes with about three significant digits: 512 B, 1.25 kB, 954 MB."""
     if value is None:
-        return NOT_SEEN
+        return NOT_OBSERVED
     factor, units = SYSTEMS[_system]
     place = 0
     while abs(value) >= 999.5 and place < len(units) - 1:
@@ -49,7 +49,7 @@ def size(value: float | None) -> str:
 
 
 def restated(text: str) -> str:
-    """Return a sentence that was recorded with decimal sizes with those of the chosen system."""
+    """Convert decimal sizes in a recorded sentence to the chosen system."""
     if _system == "decimal":
         return text
     factor, units = SYSTEMS["decimal"]
@@ -57,24 +57,24 @@ def restated(text: str) -> str:
 
 
 def rate(bytes_per_second: float | None) -> str:
-    """Return bandwidth: 267 MB/s, 2.48 GB/s."""
-    return NOT_SEEN if bytes_per_second is None else f"{size(bytes_per_second)}/s"
+    """Format a bandwidth: 267 MB/s, 2.48 GB/s."""
+    return NOT_OBSERVED if bytes_per_second is None else f"{size(bytes_per_second)}/s"
 
 
 def per_second(operations_per_second: float) -> str:
-    """Return operations per second: 8.3/s, 61,700/s."""
+    """Format operations per second: 8.3/s, 61,700/s."""
     return f"{operations_per_second:,.{0 if operations_per_second >= 10 else 1}f}/s"
 
 
-def speed(moved_bytes: int, spent_ns: int) -> float | None:
-    """Return bytes per second, None if no time passed."""
-    return moved_bytes * _SECOND_NS / spent_ns if spent_ns > 0 else None
+def speed(transferred_bytes: int, spent_ns: int) -> float | None:
+    """Return bytes per second; None for a time of 0."""
+    return transferred_bytes * _SECOND_NS / spent_ns if spent_ns > 0 else None
 
 
 def duration(spent_ns: float | None) -> str:
-    """Return a duration: 42 ms, 0.42 s, 39.2 s, 2 min 05 s, 1 h 04 min, 3 d 04 h."""
+    """Format a duration: 42 ms, 0.42 s, 39.2 s, 2 min 05 s, 1 h 04 min, 3 d 04 h."""
     if spent_ns is None:
-        return NOT_SEEN
+        return NOT_OBSERVED
     seconds = spent_ns / _SECOND_NS
     if seconds < 0.0995:
         return "0 s" if seconds <= 0 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
@@ -91,14 +91,14 @@ def duration(spent_ns: float | None) -> str:
 
 
 def seconds(spent: float | None) -> str:
-    """Return a duration that is given in seconds."""
-    return NOT_SEEN if spent is None or not math.isfinite(spent) else duration(spent * _SECOND_NS)
+    """Format a duration in seconds."""
+    return NOT_OBSERVED if spent is None or not math.isfinite(spent) else duration(spent * _SECOND_NS)
 
 
 def latency(seconds: float | None) -> str:
-    """Return a short time to two digits, in milliseconds below a second: 0.18 ms, 1.5 ms, 12 ms, 1.1 s."""
+    """Format a short time with two digits: 0.18 ms, 1.5 ms, 12 ms, 1.1 s."""
     if seconds is None:
-        return NOT_SEEN
+        return NOT_OBSERVED
     if seconds < 9.5e-6:
         return "<0.01 ms"
     value, unit = (seconds * 1000, "ms") if seconds < 0.95 else (seconds, "s")
@@ -107,9 +107,9 @@ def latency(seconds: float | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Return a share of 0..1 in percent; what is there but tiny is not called 0 %."""
+    """Format a share of 0..1 in percent; tiny values are <0.1 %, never 0 %."""
     if share is None:
-        return NOT_SEEN
+        return NOT_OBSERVED
     value = share * 100
     if 0 < value < 0.1:
         return "<0.1 %"
@@ -119,8 +119,8 @@ def percent(share: float | None) -> str:
 
 
 def count(value: int | None) -> str:
-    """Return a whole number with thousands apart."""
-    return NOT_SEEN if value is None else f"{value:,}"
+    """Format a whole number with separators of thousands."""
+    return NOT_OBSERVED if value is None else f"{value:,}"
 
 
 def plural(number: int, noun: str) -> str:
@@ -129,16 +129,16 @@ def plural(number: int, noun: str) -> str:
 
 
 def fixed_zone(at_ns: int, zone: tzinfo) -> timezone:
-    """Return the offset that `zone` has at an instant, so that a whole report counts in one offset."""
+    """Return the offset of `zone` at an instant, for all times of a report."""
     try:
         offset = datetime.fromtimestamp(at_ns / _SECOND_NS, zone).utcoffset()
-    except (OverflowError, ValueError, OSError):  # a clock that was off by millennia
+    except (OverflowError, ValueError, OSError):  # a clock wrong by millennia
         offset = None
     return timezone(timedelta(0) if offset is None else offset)
 
 
 def moment(at_ns: int, zone: tzinfo) -> datetime | None:
-    """Return the instant in `zone`, exact to the microsecond; None if it is beyond the calendar."""
+    """Return the instant in `zone`, exact to the microsecond; None beyond the calendar."""
     try:
         whole = datetime.fromtimestamp(at_ns // _SECOND_NS, zone)
     except (OverflowError, ValueError, OSError):
@@ -147,9 +147,9 @@ def moment(at_ns: int, zone: tzinfo) -> datetime | None:
 
 
 def stamp(at_ns: int | None, zone: tzinfo, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:
-    """Return the instant in the given strftime pattern, the bare nanoseconds if it is beyond the calendar."""
+    """Format an instant by a strftime pattern; nanoseconds if beyond the calendar."""
     if at_ns is None:
-        return NOT_SEEN
+        return NOT_OBSERVED
     when = moment(at_ns, zone)
     return f"{at_ns} ns" if when is None else when.strftime(pattern)
 

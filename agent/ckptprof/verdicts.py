@@ -1,4 +1,4 @@
-"""What was concluded of checkpoints: where their time went, what limited them, what that cost, and what to do first."""
+"""Conclusions on checkpoints: where the time went, what limited them, their cost, and what to do first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ckptprof.bounds import Share
 
 
 class Limit(str, Enum):
-    """What bounded a checkpoint; the closed list (docs/diagnosis.md)."""
+    """The limit of a checkpoint; the closed list (docs/diagnosis.md)."""
 
     GATHER = "gather"
     STAGING = "staging"
@@ -29,70 +29,70 @@ class Limit(str, Enum):
     CLEAN_UP = "clean-up"
     PAGE_FAULT = "page-fault"
     NONE = "none"  # nothing was slow
-    UNCLEAR = "unclear"  # the evidence contradicts itself, or is missing; `candidates` names the likeliest
+    UNCLEAR = "unclear"  # contradictory or missing evidence; `candidates` has the likeliest
 
 
 class Account(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A part of the critical path; the accounts of a checkpoint add up to its `seconds`."""
 
-    limit: Limit | None  # None: time that nothing explains
+    limit: Limit | None  # None: unexplained time
     seconds: float
-    text: str  # what was seen, with numbers, for a person
+    text: str  # description with numbers
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What limited a checkpoint, why that and not its neighbours, and what would be gained without it."""
+    """What limited a checkpoint, with evidence, ruled-out limits, and the gain without the limit."""
 
     limit: Limit
-    sentence: str  # the one that an expert would sign
+    sentence: str  # the conclusion
     confidence: Share
-    seconds: float  # of the critical path: the time that is explained
+    seconds: float  # duration of the critical path
     accounts: tuple[Account, ...]  # the largest first
-    evidence: tuple[str, ...]  # numbers that speak for it
-    excluded: tuple[str, ...]  # numbers that exclude its neighbours
-    lacking: tuple[str, ...] = ()  # what could not be seen, and lowers the confidence
-    candidates: tuple[Limit, ...] = ()  # of an unclear one, the likeliest first; else the runner-up
-    expected_seconds: float | None = None  # what `seconds` would be if this limit went
-    capped_by: str | None = None  # what bounds it then: the next limit, or what the same work takes at least
-    cause: str | None = None  # the rule that fits best, if one does: its short stable name
-    remedy: str | None = None  # one concrete line
-    reference: str | None = None  # where that was seen before
+    evidence: tuple[str, ...]  # supporting numbers
+    excluded: tuple[str, ...]  # numbers that rule out other limits
+    lacking: tuple[str, ...] = ()  # missing observations that lower the confidence
+    candidates: tuple[Limit, ...] = ()  # of an unclear verdict, the likeliest first; else the runner-up
+    expected_seconds: float | None = None  # `seconds` without this limit
+    capped_by: str | None = None  # the next limit then, or the minimum time of the same work
+    cause: str | None = None  # the best matching rule: its short stable name
+    remedy: str | None = None  # one concrete action
+    reference: str | None = None  # published reference
 
 
-class SoFar(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict that a save or restore would have if it were over now."""
+class InterimVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The verdict on a save or restore in progress, as if it ended now."""
 
     limit: Limit
-    candidates: tuple[Limit, ...]  # of an unclear one, the likeliest first; else the runner-up
+    candidates: tuple[Limit, ...]  # of an unclear verdict, the likeliest first; else the runner-up
     confidence: Share
     seconds: float  # of the critical path so far
     accounts: tuple[Account, ...]  # the four largest of it, the largest first
 
 
 class Cost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one checkpoint cost; None: not known."""
+    """The cost of one checkpoint; None: unknown."""
 
     stall_seconds: float | None = None
-    background_seconds: float | None = None  # it went on beside training
+    background_seconds: float | None = None  # in the background of training
     gpus: int | None = None
     gpus_from: str | None = None  # given | nvml | ranks
     gpu_seconds: float | None = None  # stall times GPUs
     bytes_per_second: float | None = None  # effective: bytes over duration, by the slowest rank
     bytes_per_second_per_gpu: float | None = None
-    ceiling_share: float | None = None  # of what this path was seen to be able to
+    ceiling_share: float | None = None  # of the fastest rate measured on this path
     ceiling_from: str | None = None
-    tier: str | None = None  # of DGX SuperPOD storage that this reaches: light | medium | high | below
-    durable_on_return: bool | None = None  # of a save: all of it was on stable storage when it returned
-    durable_bytes_per_second: float | None = None  # to stable storage; if it did not wait for that, as if synced
+    tier: str | None = None  # DGX SuperPOD storage tier reached: light | medium | high | below
+    durable_on_return: bool | None = None  # of a save: all data was on stable storage on return
+    durable_bytes_per_second: float | None = None  # including sync, measured or estimated
 
 
 class Headline(msgspec.Struct, frozen=True, kw_only=True):
-    """What limited most of the lost time, and what to do first."""
+    """The limit of most of the lost time, and what to do first."""
 
     limit: Limit
-    seconds: float  # lost by it at most: its part of the stall; where none was seen, of all unless it was async
-    share: float  # of all time lost at most
-    count: int  # checkpoints that it limited
+    seconds: float  # lost at most: its part of the stall; without an observed stall, of all unless async
+    share: float  # share of all lost time
+    count: int  # checkpoints with this limit
     sentence: str
     remedy: str | None
 
@@ -102,34 +102,34 @@ class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
 
     count: int
     complete: int
-    seconds: float  # MLPerf: each as long as its slowest rank; all together
-    stall_seconds: float | None  # of those of which it is known
+    seconds: float  # MLPerf: each as long as its slowest rank; sum
+    stall_seconds: float | None  # of those with a known stall
     bytes: int
-    mean_seconds: float | None  # of the complete ones, as all that follows; None without any
+    mean_seconds: float | None  # of the complete ones, as all below; None without any
     worst_seconds: float | None
     bytes_per_second: float | None  # MLPerf: of the median one, by its slowest rank
     gibibytes_per_second: float | None
     bytes_per_second_per_gpu: float | None
     tier: str | None  # light | medium | high | below
     ceiling_share: float | None  # the median
-    durable_known: int = 0  # saves of which it is known whether they were on stable storage when they returned
-    durable_on_return: int = 0  # of these, how many were
-    durable_bytes_per_second: float | None = None  # to stable storage, as of a checkpoint: the median
+    durable_known: int = 0  # saves with a known durable_on_return
+    durable_on_return: int = 0  # of these, the number on stable storage on return
+    durable_bytes_per_second: float | None = None  # as in the cost of a checkpoint: the median
 
 
 class JobCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the checkpoints of a job cost it; None: not known."""
+    """The cost of a job's checkpoints; None: unknown."""
 
     job: str
     count: int
-    run_seconds: float | None  # that it was watched for
+    run_seconds: float | None  # monitored time of the job
     stall_seconds: float | None
     background_seconds: float | None
-    stalls_unknown: int  # checkpoints of which nothing tells how long they blocked training
+    stalls_unknown: int  # checkpoints with an unknown stall
     gpus: int | None
     gpus_from: str | None
     gpu_seconds: float | None
-    share: float | None  # of the run that training was blocked for
+    share: float | None  # share of the run for which training was blocked
     over_snia: bool | None  # the share is above 5 %
     judgement: str | None  # against SNIA's 5 %, and the 12 % and 43 % of the field
     interval_seconds: float | None  # between the starts of two saves, the median

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckptprof.service.shipping.shipper import Shipper, to_server
-from ckptprof.store.fleet.target import target_of
-from ckptprof.store.fleet.views import VIEWS
+from ckptprof.store.fleet.server_views import VIEWS
+from ckptprof.store.fleet.target import parse_target
 
 sys.path[:0] = [str(folder) for folder in Path(__file__).resolve().parents[1:3]]
 from tests.cluster.nodes import GOOD, Job  # noqa: E402 - likewise
@@ -71,7 +71,7 @@ def _shipped(server: Server, fleet: str) -> None:
     records, _ = Job(nodes=2, saves=2, clocks=dict.fromkeys(range(2), GOOD)).seen()
     with tempfile.TemporaryDirectory() as folder:
         for db in write(Path(folder) / "nodes", records):
-            Shipper(db, to_server(target_of(server.url(fleet))), names=True).send()
+            Shipper(db, to_server(parse_target(server.url(fleet))), names=True).send()
 
 
 def _made(server: Server, fleet: str, nodes: int, days: int, saves: int) -> str:

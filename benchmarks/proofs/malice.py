@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from ckptprof_collectors.processes.pystacks import dump
+from ckptprof_collectors.processes.python_stacks import run_py_spy
 
 from bootedmachine import Machine  # isort: skip - found by `proofs`
 from livecommand import CKPTPROF  # isort: skip
@@ -114,7 +114,7 @@ def hung_child(host: Host) -> str:
     spy.write_text(f"#!/bin/sh\nexec cat {place}/x/y\n")
     spy.chmod(0o755)
     with silent(place, USER) as mount:
-        look = threading.Thread(target=dump, args=(str(spy), os.getpid()), daemon=True)
+        look = threading.Thread(target=run_py_spy, args=(str(spy), os.getpid()), daemon=True)
         look.start()
         look.join(15)
         if not mount.asked:

@@ -2,7 +2,7 @@
 
 A call to a file system or a driver that does not answer ignores SIGKILL (state D), so a wait for who makes it may last
 for ever. Each wait here has a bound; what has not ended by then is left to this list, which is polled without waiting.
-While `MAX_EACH_KIND` of one kind are on it, no more work of that kind begins.
+While `MAX_PER_KIND` of one kind are on it, no more work of that kind begins.
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from ckptprof_collectors.privileges import RAISED
 
 T = TypeVar("T")
 
-MAX_EACH_KIND = 4
+MAX_PER_KIND = 4
 JOIN_SECONDS = 5.0  # for a thread of ours to end that was asked to
 END_SECONDS = 0.5  # for a child to end that was killed
 _FUSE = b"request_wait_answer"  # fs/fuse/dev.c
 
 
-class _Abandoned(NamedTuple):
+class _AbandonedWork(NamedTuple):
     kind: str
     user: int
     has_ended: Callable[[], bool]
 
 
-class Abandoned:
+class AbandonedWork:
     """What did not end in time; any thread may call any method, and none waits."""
 
     def __init__(self) -> None:
-        self._left: list[_Abandoned] = []
+        self._entries: list[_AbandonedWork] = []
         self._lock = threading.Lock()
 
     def add(self, kind: str, has_ended: Callable[[], bool], *, user: int = 0) -> None:
         """Leave work of a kind behind, caused by a process of a user; `has_ended` is polled and never waits."""
         with self._lock:
-            self._left.append(_Abandoned(kind, user, has_ended))
+            self._entries.append(_AbandonedWork(kind, user, has_ended))
 
-    def review(self) -> None:
+    def remove_ended(self) -> None:
         """Drop what has ended by now."""
-        if self._left:
+        if self._entries:
             with self._lock:
-                self._left = [one for one in self._left if not one.has_ended()]
+                self._entries = [one for one in self._entries if not one.has_ended()]
 
     def count(self, kind: str | None = None, *, user: int | None = None) -> int:
         """Count what has not ended: all, of a kind, or of a user."""
-        return sum(kind in (None, one.kind) and user in (None, one.user) for one in self._left)
+        return sum(kind in (None, one.kind) and user in (None, one.user) for one in self._entries)
 
     def is_full(self, kind: str) -> bool:
-        return self.count(kind) >= MAX_EACH_KIND
+        return self.count(kind) >= MAX_PER_KIND
 
 
-ABANDONED = Abandoned()  # of this process: children and threads are the process's
+ABANDONED = AbandonedWork()  # of this process: children and threads are the process's
 
 
-def wait(pid: int, seconds: float) -> tuple[int, struct_rusage] | None:
+def wait_child(pid: int, seconds: float) -> tuple[int, struct_rusage] | None:
     """Wait for a child: its status and resource usage; None after the timeout."""
     deadline, pause = time.monotonic() + seconds, 0.0005
     while True:
         ended, status, usage = os.wait4(pid, os.WNOHANG)
         if ended:
             return status, usage
-        if (left := deadline - time.monotonic()) <= 0:
+        if (remaining_seconds := deadline - time.monotonic()) <= 0:
             return None
-        time.sleep(min(pause, left))
+        time.sleep(min(pause, remaining_seconds))
         pause = min(2 * pause, 0.05)
 
 
-def has_ended(pid: int) -> bool:
+def reap(pid: int) -> bool:
     """Test whether a child has ended; it is reaped. Never waits."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
@@ -81,7 +81,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-def sleep_of(task: int) -> bytes | None:
+def uninterruptible_sleep(task: int) -> bytes | None:
     """Identify this uninterruptible sleep (state D) of a process or thread; None: not in one.
 
     FUSE waits interruptibly until its server has read the request, and counts as well.
@@ -100,7 +100,7 @@ def _read(task: int, name: str) -> bytes:
         return file.read(1024)
 
 
-def run(command: Sequence[str], *, timeout_seconds: float) -> subprocess.CompletedProcess[str]:
+def run_program(command: Sequence[str], *, timeout_seconds: float) -> subprocess.CompletedProcess[str]:
     """Run a program and return what it printed; raises OSError, and subprocess.TimeoutExpired.
 
     `subprocess.run` would kill it after that time and then wait for its end without a bound.
@@ -123,27 +123,27 @@ def run(command: Sequence[str], *, timeout_seconds: float) -> subprocess.Complet
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def in_time(kind: str, work: Callable[[], T], seconds: float) -> T:
+def call_with_timeout(kind: str, work: Callable[[], T], seconds: float) -> T:
     """Call `work` in a thread of its own; return or raise what it does.
 
     Raises TimeoutError if it takes longer, and at once while too much of this kind hangs.
     """
     if ABANDONED.is_full(kind):
         raise TimeoutError
-    found, failed = list[T](), list[Exception]()
+    results, errors = list[T](), list[Exception]()
 
     def do() -> None:
         try:
-            found.append(work())
+            results.append(work())
         except Exception as error:  # noqa: BLE001 - it is raised where it is waited for
-            failed.append(error)
+            errors.append(error)
 
     thread = threading.Thread(target=do, name=kind, daemon=True)
     thread.start()
     thread.join(seconds)
-    if failed:
-        raise failed[0]
-    if not found:
+    if errors:
+        raise errors[0]
+    if not results:
         ABANDONED.add(kind, lambda: not thread.is_alive())
         raise TimeoutError
-    return found[0]
+    return results[0]

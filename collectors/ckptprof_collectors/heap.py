@@ -9,18 +9,18 @@ from __future__ import annotations
 import ctypes
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
-_KEPT_BYTES = 256 << 10  # of free room at the end of the heap
+_TRIM_BYTES = 256 << 10  # of free room at the end of the heap
 _LARGE_BYTES = 128 << 10  # a block of this size is a mapping of its own, which goes back when it is freed
 
 
-def hold_small() -> bool:
+def limit_heap() -> bool:
     """Set the limits, and let all threads share one heap; return whether that worked. Call it before any starts."""
     option = getattr(ctypes.CDLL(None), "mallopt", None)
-    limits = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGE_BYTES), (_TRIM_THRESHOLD, _KEPT_BYTES))
+    limits = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGE_BYTES), (_TRIM_THRESHOLD, _TRIM_BYTES))
     return option is not None and [option(*limit) for limit in limits] == [1] * len(limits)
 
 
-def give_back() -> None:
+def release_free() -> None:
     """Hand all that is free to the system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

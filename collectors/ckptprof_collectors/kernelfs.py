@@ -8,9 +8,9 @@ from pathlib import Path
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
-_ABSURD = 1 << 63
-_MOST_BYTES = 64 << 10  # of a file of a few lines, whatever there is
-DEBUGFS_CLOSED = (  # why the counters of some clients are not told
+_MAX_COUNTER = 1 << 63
+_MAX_READ_BYTES = 64 << 10  # of a file of a few lines, whatever there is
+DEBUGFS_LIMITATION = (  # why the counters of some clients are not told
     "the counters of its client: reading /sys/kernel/debug needs CAP_DAC_READ_SEARCH and a kernel without lockdown"
 )
 
@@ -36,7 +36,7 @@ class KernelFs:
         return self.proc == Path("/proc") and self.sys == Path("/sys")
 
 
-def has_the_hosts_pids(fs: KernelFs) -> bool | None:
+def has_host_pids(fs: KernelFs) -> bool | None:
     """Test whether pids here are those of the host; None where there is no /proc.
 
     The inode of the first namespace of pids is fixed: PROC_PID_INIT_INO in include/linux/proc_ns.h.
@@ -47,7 +47,7 @@ def has_the_hosts_pids(fs: KernelFs) -> bool | None:
         return None
 
 
-def start_ticks_of(folder: bytes) -> int | None:
+def read_start_ticks(folder: bytes) -> int | None:
     """Start of a process of /proc, in clock ticks; None if it is not shown. Raises OSError.
 
     Its main thread tells it at once; /proc/PID/stat adds up all threads (measured with 5,000: 314 us, not 11).
@@ -56,7 +56,7 @@ def start_ticks_of(folder: bytes) -> int | None:
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None
 
 
-class KeptFile:
+class KernelFile:
     """A /proc or /sys file that is opened once and read many times.
 
     Seq files return at most one page per read(2), so reading goes on until it is empty
@@ -103,30 +103,30 @@ def read_once(path: bytes, size: int) -> bytes:
         os.close(fd)
 
 
-def read_some(path: str | bytes | os.PathLike[str]) -> bytes:
+def read_limited(path: str | bytes | os.PathLike[str]) -> bytes:
     """Read a file up to a limit; a truncated last line is dropped. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         parts, offset = [], 0
-        while offset < _MOST_BYTES and (part := os.pread(fd, _MOST_BYTES - offset, offset)):
+        while offset < _MAX_READ_BYTES and (part := os.pread(fd, _MAX_READ_BYTES - offset, offset)):
             parts.append(part)
             offset += len(part)
     finally:
         os.close(fd)
     data = b"".join(parts)
-    return data if offset < _MOST_BYTES else data[: data.rfind(b"\n") + 1]
+    return data if offset < _MAX_READ_BYTES else data[: data.rfind(b"\n") + 1]
 
 
-def whole(word: bytes) -> int | None:
+def parse_counter(word: bytes) -> int | None:
     """Parse a counter; None if it is negative, impossible or no number."""
     if not word.isdigit() or len(word) > 19:
         return None
-    return possible(int(word))
+    return valid_counter(int(word))
 
 
-def possible(value: int) -> int | None:
+def valid_counter(value: int) -> int | None:
     """Check a number or a sum; None where no kernel counter can be that large."""
-    return value if value < _ABSURD else None
+    return value if value < _MAX_COUNTER else None
 
 
 def number_after(data: bytes, key: bytes, unit: int) -> int | None:
@@ -143,7 +143,7 @@ def number_after(data: bytes, key: bytes, unit: int) -> int | None:
         return None
 
 
-def entries(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     """Names in a folder, sorted; none if it does not exist."""
     try:
         return sorted(os.listdir(folder))

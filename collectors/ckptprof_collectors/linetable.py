@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-NOTHING: frozenset[bytes] = frozenset()
+NO_NAMES: frozenset[bytes] = frozenset()
 T = TypeVar("T")
-_NO_FILES = frozenset((b"", b".", b".."))  # sysfs has a folder for each entity, so none has such a name, or a slash
+_INVALID_NAMES = frozenset(
+    (b"", b".", b"..")
+)  # sysfs has a folder for each entity, so none has such a name, or a slash
 
 
 class LineTable:
@@ -19,14 +21,14 @@ class LineTable:
         self._data = b""
         self._lines: list[bytes] = [b""]
         self._names: list[bytes | None] = [None]
-        self.by_name: dict[bytes, bytes] = {}  # as of the last time that an entity came or went
-        self.arrived: frozenset[bytes] = NOTHING  # with the last update
-        self.departed: frozenset[bytes] = NOTHING
+        self.lines_by_name: dict[bytes, bytes] = {}  # as of the last time that an entity came or went
+        self.arrived: frozenset[bytes] = NO_NAMES  # with the last update
+        self.departed: frozenset[bytes] = NO_NAMES
 
     def update(self, data: bytes) -> list[bytes]:
         """Take the file as it is now; return the lines that are new or differ."""
         if self.arrived or self.departed:
-            self.arrived = self.departed = NOTHING
+            self.arrived = self.departed = NO_NAMES
         if data == self._data:
             return []
         self._data = data
@@ -45,17 +47,17 @@ class LineTable:
 
     def _name_of(self, line: bytes) -> bytes | None:
         name = self._line_name(line)
-        return None if name is None or b"\0" in name or b"/" in name or name in _NO_FILES else name
+        return None if name is None or b"\0" in name or b"/" in name or name in _INVALID_NAMES else name
 
     def samples(self, data: bytes, parse: Callable[[bytes], T | None]) -> list[T]:
         """Take the file as it is now; return the samples of the lines that are new or differ and are well formed."""
         return [sample for line in self.update(data) if (sample := parse(line)) is not None]
 
     def _relist(self, lines: list[bytes], before: list[bytes]) -> list[bytes]:
-        known = {name: line for name, line in zip(self._names, before, strict=True) if name is not None}
+        previous_lines = {name: line for name, line in zip(self._names, before, strict=True) if name is not None}
         self._names = [self._name_of(line) for line in lines]
         named = {name: line for name, line in zip(self._names, lines, strict=True) if name is not None}
-        self.by_name = named
-        self.arrived = frozenset(named.keys() - known.keys())
-        self.departed = frozenset(known.keys() - named.keys())
-        return [line for name, line in named.items() if known.get(name) != line]
+        self.lines_by_name = named
+        self.arrived = frozenset(named.keys() - previous_lines.keys())
+        self.departed = frozenset(previous_lines.keys() - named.keys())
+        return [line for name, line in named.items() if previous_lines.get(name) != line]

@@ -24,7 +24,7 @@ CAP_SYS_PTRACE = 19
 CAP_SYS_ADMIN = 21  # include/uapi/linux/capability.h
 CAP_PERFMON = 38
 CAP_BPF = 39
-OF_TRACING = 1 << CAP_PERFMON | 1 << CAP_BPF
+TRACING_MASK = 1 << CAP_PERFMON | 1 << CAP_BPF
 _VERSION_3 = 0x20080522  # 64 bits, in two halves
 _PR_CAP_AMBIENT = 47  # include/uapi/linux/prctl.h
 _PR_CAP_AMBIENT_LOWER = 3
@@ -51,14 +51,14 @@ class _Data(ctypes.Structure):
     _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
-_Halves = _Data * 2
+_CapabilityData = _Data * 2
 
 
-def held() -> Capabilities:
+def read_capabilities() -> Capabilities:
     """Read the capabilities of this thread; raises OSError."""
-    halves = _Halves()
-    _call("capget", ctypes.byref(_Header(_VERSION_3, 0)), halves)
-    low, high = halves
+    data = _CapabilityData()
+    _call("capget", ctypes.byref(_Header(_VERSION_3, 0)), data)
+    low, high = data
     return Capabilities(
         effective=low.effective | high.effective << 32,
         permitted=low.permitted | high.permitted << 32,
@@ -66,7 +66,7 @@ def held() -> Capabilities:
     )
 
 
-def within_bounds(*capabilities: int) -> bool:
+def are_in_bounding_set(*capabilities: int) -> bool:
     """Test whether the bounding set allows each: a container may lack some.
 
     What the kernel does not know, it does not bound.
@@ -74,21 +74,21 @@ def within_bounds(*capabilities: int) -> bool:
     return all(_LIBC.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) != 0 for capability in capabilities)
 
 
-def become(wanted: Capabilities) -> None:
+def set_capabilities(capabilities: Capabilities) -> None:
     """Set those of this thread, and of the threads that it starts from now on; raises OSError."""
-    _call("capset", ctypes.byref(_Header(_VERSION_3, 0)), _halves(wanted))
+    _call("capset", ctypes.byref(_Header(_VERSION_3, 0)), _to_data(capabilities))
 
 
-def _halves(wanted: Capabilities) -> ctypes.Array[_Data]:
-    halves = _Halves()
-    for half, shift in zip(halves, (0, 32), strict=True):
-        half.effective = wanted.effective >> shift & _HALF
-        half.permitted = wanted.permitted >> shift & _HALF
-        half.inheritable = wanted.inheritable >> shift & _HALF
-    return halves
+def _to_data(capabilities: Capabilities) -> ctypes.Array[_Data]:
+    data = _CapabilityData()
+    for half, shift in zip(data, (0, 32), strict=True):
+        half.effective = capabilities.effective >> shift & _HALF
+        half.permitted = capabilities.permitted >> shift & _HALF
+        half.inheritable = capabilities.inheritable >> shift & _HALF
+    return data
 
 
-class Raised:
+class RaisedCapabilities:
     """`with RAISED` makes effective what this process may use, in this thread; before `rest` it changes nothing."""
 
     def __init__(self) -> None:
@@ -96,16 +96,16 @@ class Raised:
         self._header = _Header(_VERSION_3, 0)
         self._thread = threading.local()
 
-    def rest(self) -> None:
+    def drop_effective(self) -> None:
         """Use none from now on, but keep them to raise and to hand on to children. Root stays root: it owns files."""
         if os.geteuid() == 0:
             return
         try:
-            before = held()
+            before = read_capabilities()
             if before.permitted:
-                become(replace(before, effective=0))
+                set_capabilities(replace(before, effective=0))
                 raised = replace(before, effective=before.permitted)
-                self._sets = _halves(replace(before, effective=0)), _halves(raised)
+                self._sets = _to_data(replace(before, effective=0)), _to_data(raised)
         except OSError:  # a sandbox that refuses the call has its own mind about capabilities
             return
 
@@ -127,16 +127,16 @@ class Raised:
                 self.lower()
 
 
-RAISED = Raised()  # of this process
+RAISED = RaisedCapabilities()  # of this process
 
 
-def hide() -> None:
+def forbid_ptrace() -> None:
     """Let no other process of this user look into one that holds capabilities: no ptrace, no memory, no core file.
 
     Root needs none of it: only root may look into what is root's. It is to be called again after each exec.
     """
     with suppress(OSError):
-        if os.geteuid() != 0 and held().permitted:
+        if os.geteuid() != 0 and read_capabilities().permitted:
             _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
@@ -148,18 +148,20 @@ def drop_tracing(check: Callable[[], object]) -> bool:
     if os.geteuid() == 0:
         return False
     try:
-        before = held()
-        if not before.permitted & OF_TRACING:
+        before = read_capabilities()
+        if not before.permitted & TRACING_MASK:
             return True
-        become(replace(before, effective=before.effective & ~OF_TRACING))
+        set_capabilities(replace(before, effective=before.effective & ~TRACING_MASK))
         try:
             check()
         except OSError:
-            become(before)
+            set_capabilities(before)
             return False
         for capability in (CAP_PERFMON, CAP_BPF):
             _call("prctl", _PR_CAP_AMBIENT, _PR_CAP_AMBIENT_LOWER, capability, 0, 0)
-        become(Capabilities(*(mask & ~OF_TRACING for mask in (before.effective, before.permitted, before.inheritable))))
+        set_capabilities(
+            Capabilities(*(mask & ~TRACING_MASK for mask in (before.effective, before.permitted, before.inheritable)))
+        )
     except OSError:  # a sandbox that refuses the call has its own mind about capabilities
         return False
     return True

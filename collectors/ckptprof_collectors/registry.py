@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ckptprof_collectors.contract import Collector
-from ckptprof_collectors.devices.blockdevices import BlockDevices
-from ckptprof_collectors.devices.clock import WallClock
-from ckptprof_collectors.devices.memory import Memory
-from ckptprof_collectors.gpus.gpudirect import GpuDirect
+from ckptprof_collectors.collector import Collector
+from ckptprof_collectors.devices.block_devices import BlockDevices
+from ckptprof_collectors.devices.memory import HostMemory
+from ckptprof_collectors.devices.wall_clock import WallClock
+from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.mounts.clients import RemoteClients
-from ckptprof_collectors.mounts.mountinfo import Mounts
-from ckptprof_collectors.networks.nics import Nics
-from ckptprof_collectors.networks.qdiscs import Qdiscs
+from ckptprof_collectors.mounts.client_counters import RemoteClientReader
+from ckptprof_collectors.mounts.mountinfo import MountReader
+from ckptprof_collectors.networks.nics import NicReader
+from ckptprof_collectors.networks.qdiscs import QdiscReader
 from ckptprof_collectors.networks.rdma import RdmaPorts
-from ckptprof_collectors.networks.tcpsockets import TcpSockets
-from ckptprof_collectors.networks.wire import Wires
+from ckptprof_collectors.networks.tcp_endpoints import TcpEndpoints
+from ckptprof_collectors.networks.wire_counters import WireReader
 from ckptprof_collectors.samples import Unavailable
 
 # mypy checks at each line that the class is a Collector and is made from a KernelFs alone.
 COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (BlockDevices.name, BlockDevices),
-    (Nics.name, Nics),
-    (Qdiscs.name, Qdiscs),
+    (NicReader.name, NicReader),
+    (QdiscReader.name, QdiscReader),
     (RdmaPorts.name, RdmaPorts),
-    (Wires.name, Wires),
-    (TcpSockets.name, TcpSockets),
-    (Mounts.name, Mounts),
-    (RemoteClients.name, RemoteClients),
-    (GpuDirect.name, GpuDirect),
-    (Memory.name, Memory),
+    (WireReader.name, WireReader),
+    (TcpEndpoints.name, TcpEndpoints),
+    (MountReader.name, MountReader),
+    (RemoteClientReader.name, RemoteClientReader),
+    (GpuDirectReader.name, GpuDirectReader),
+    (HostMemory.name, HostMemory),
     (WallClock.name, WallClock),
 )
 
 
-def make(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
+def make_collectors(fs: KernelFs) -> tuple[list[Collector], list[Unavailable]]:
     """Make the collectors that work on this host; the others with the reason."""
     collectors: list[Collector] = []
     unavailable: list[Unavailable] = []

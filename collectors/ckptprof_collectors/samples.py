@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_args
 
 import msgspec
 
-from ckptprof_collectors.counted import Column, Counted, Unit
+from ckptprof_collectors.counters import CounterField, CounterGroup, Unit
 
 
 def text(raw: bytes) -> str:
@@ -29,7 +29,7 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
     minor: int
     kind: str  # disk | partition | dm | md | loop | nvme-path (one path below an NVMe multipath head) | zram | ram
     below: tuple[str, ...]  # that carry its bytes: the disk of a partition, the slaves of dm/md, paths of a head
-    countable: bool  # on exactly one level of each stack, so that a sum over these counts no byte twice
+    is_countable: bool  # on exactly one level of each stack, so that a sum over these counts no byte twice
     transport: str | None  # nvme-pcie | nvme-tcp | nvme-rdma | nvme-fc | sata | sas | usb | virtio | iscsi | fc | None
     rotational: bool | None
     size_bytes: int | None
@@ -73,33 +73,33 @@ class DiskSample(msgspec.Struct, frozen=True, array_like=True, tag="disk"):
     flush_ios: int | None = None  # since 5.5
     flush_ms: int | None = None
 
-    counted: ClassVar[Counted] = Counted(
+    counted: ClassVar[CounterGroup] = CounterGroup(
         "disk",
         (
-            Column("read_sectors", "disk_read_bytes_total", "Bytes read from the device.", Unit.SECTOR),
-            Column("write_sectors", "disk_written_bytes_total", "Bytes written to the device.", Unit.SECTOR),
-            Column("read_ios", "disk_reads_completed_total", "Reads that the device completed."),
-            Column("write_ios", "disk_writes_completed_total", "Writes that the device completed."),
-            Column("read_ms", "disk_read_time_seconds_total", "Time spent by all reads.", Unit.MILLISECOND),
-            Column("write_ms", "disk_write_time_seconds_total", "Time spent by all writes.", Unit.MILLISECOND),
-            Column(
+            CounterField("read_sectors", "disk_read_bytes_total", "Bytes read from the device.", Unit.SECTOR),
+            CounterField("write_sectors", "disk_written_bytes_total", "Bytes written to the device.", Unit.SECTOR),
+            CounterField("read_ios", "disk_reads_completed_total", "Reads that the device completed."),
+            CounterField("write_ios", "disk_writes_completed_total", "Writes that the device completed."),
+            CounterField("read_ms", "disk_read_time_seconds_total", "Time spent by all reads.", Unit.MILLISECOND),
+            CounterField("write_ms", "disk_write_time_seconds_total", "Time spent by all writes.", Unit.MILLISECOND),
+            CounterField(
                 "io_ms", "disk_io_time_seconds_total", "Time in which the device had a request in flight.",
                 Unit.MILLISECOND,
             ),
-            Column(
+            CounterField(
                 "weighted_ms", "disk_io_time_weighted_seconds_total", "Time in flight, summed over requests.",
                 Unit.MILLISECOND,
             ),
-            Column("flush_ios", "disk_flush_requests_total", "Cache flushes that the device completed."),
-            Column(
+            CounterField("flush_ios", "disk_flush_requests_total", "Cache flushes that the device completed."),
+            CounterField(
                 "flush_ms", "disk_flush_requests_time_seconds_total", "Time spent by all cache flushes.",
                 Unit.MILLISECOND,
             ),
-            Column("in_flight", gauge=True),
-            *map(Column, ("read_merges", "write_merges")),
-            *map(Column, ("discard_ios", "discard_merges", "discard_sectors", "discard_ms")),
+            CounterField("in_flight", gauge=True),
+            *map(CounterField, ("read_merges", "write_merges")),
+            *map(CounterField, ("discard_ios", "discard_merges", "discard_sectors", "discard_ms")),
         ),
-        name=("device",), collector="disks", gone="device", labels=("device",),
+        name=("device",), collector="disks", gone_entity="device", labels=("device",),
     )  # fmt: skip
 
 
@@ -110,7 +110,9 @@ class NicInfo(msgspec.Struct, frozen=True, array_like=True, tag="nic-info"):
     speed_bits_per_second: int | None
     carrier: bool | None
     driver: str | None
-    countable: bool  # False for lo and for stacked interfaces (bond, vlan, bridge, veth) whose bytes a lower one counts
+    is_countable: (
+        bool  # False for lo and for stacked interfaces (bond, vlan, bridge, veth) whose bytes a lower one counts
+    )
 
 
 class NicSample(msgspec.Struct, frozen=True, array_like=True, tag="nic"):
@@ -126,18 +128,18 @@ class NicSample(msgspec.Struct, frozen=True, array_like=True, tag="nic"):
     tx_errors: int
     tx_dropped: int
 
-    counted: ClassVar[Counted] = Counted(
+    counted: ClassVar[CounterGroup] = CounterGroup(
         "nic",
         (
-            Column("rx_bytes", "network_receive_bytes_total", "Bytes received."),
-            Column("tx_bytes", "network_transmit_bytes_total", "Bytes sent."),
-            Column("rx_errors", "network_receive_errs_total", "Errors in receiving."),
-            Column("tx_errors", "network_transmit_errs_total", "Errors in sending."),
-            Column("rx_dropped", "network_receive_drop_total", "Packets dropped in receiving."),
-            Column("tx_dropped", "network_transmit_drop_total", "Packets dropped in sending."),
-            *map(Column, ("rx_packets", "tx_packets")),
+            CounterField("rx_bytes", "network_receive_bytes_total", "Bytes received."),
+            CounterField("tx_bytes", "network_transmit_bytes_total", "Bytes sent."),
+            CounterField("rx_errors", "network_receive_errs_total", "Errors in receiving."),
+            CounterField("tx_errors", "network_transmit_errs_total", "Errors in sending."),
+            CounterField("rx_dropped", "network_receive_drop_total", "Packets dropped in receiving."),
+            CounterField("tx_dropped", "network_transmit_drop_total", "Packets dropped in sending."),
+            *map(CounterField, ("rx_packets", "tx_packets")),
         ),
-        name=("interface",), collector="nics", gone="interface", labels=("device",),
+        name=("interface",), collector="nics", gone_entity="interface", labels=("device",),
     )  # fmt: skip
 
 
@@ -170,26 +172,26 @@ class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
     ack_timeouts: int | None = None
     receiver_not_ready: int | None = None
 
-    counted: ClassVar[Counted] = Counted(
+    counted: ClassVar[CounterGroup] = CounterGroup(
         "rdma",
         (
-            Column("rx_bytes", "infiniband_port_data_received_bytes_total", "Bytes received by the RDMA port."),
-            Column("tx_bytes", "infiniband_port_data_transmitted_bytes_total", "Bytes sent by the RDMA port."),
-            Column(
+            CounterField("rx_bytes", "infiniband_port_data_received_bytes_total", "Bytes received by the RDMA port."),
+            CounterField("tx_bytes", "infiniband_port_data_transmitted_bytes_total", "Bytes sent by the RDMA port."),
+            CounterField(
                 "tx_wait_ticks", "infiniband_port_transmit_wait_total",
                 "Ticks with data to send and no credit to send it.",
             ),
-            Column(
+            CounterField(
                 "cnp_handled", "infiniband_congestion_notifications_handled_total",
                 "Congestion notifications for which the RDMA port sent more slowly.",
             ),
             *map(
-                Column,
+                CounterField,
                 ("rx_packets", "tx_packets", "tx_discards", "rx_errors", "cnp_sent", "ecn_marked", "out_of_sequence",
                  "sequence_errors", "ack_timeouts", "receiver_not_ready"),
             ),
         ),
-        name=("port",), collector="rdma", gone="port", labels=("device", "port"),
+        name=("port",), collector="rdma", gone_entity="port", labels=("device", "port"),
     )  # fmt: skip
 
 
@@ -244,46 +246,46 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
     psi_memory_full_us: int | None
     psi_cpu_some_us: int | None = None
 
-    counted: ClassVar[Counted] = Counted(
+    counted: ClassVar[CounterGroup] = CounterGroup(
         "memory",
         (
-            Column("total_bytes", "memory_total_bytes", "Memory of the host.", gauge=True),
-            Column(
+            CounterField("total_bytes", "memory_total_bytes", "Memory of the host.", gauge=True),
+            CounterField(
                 "available_bytes", "memory_available_bytes", "Memory that can be had without swapping.", gauge=True
             ),
-            Column("cached_bytes", "memory_cached_bytes", "Page cache.", gauge=True),
-            Column(
+            CounterField("cached_bytes", "memory_cached_bytes", "Page cache.", gauge=True),
+            CounterField(
                 "dirty_bytes", "memory_dirty_bytes", "Written by programs, not yet on its way to a device.", gauge=True
             ),
-            Column("writeback_bytes", "memory_writeback_bytes", "On its way to a device now.", gauge=True),
-            Column(
+            CounterField("writeback_bytes", "memory_writeback_bytes", "On its way to a device now.", gauge=True),
+            CounterField(
                 "dirty_threshold_bytes", "memory_dirty_threshold_bytes", "Dirty memory at which writers are blocked.",
                 gauge=True,
             ),
-            Column(
+            CounterField(
                 "dirty_background_threshold_bytes", "memory_dirty_background_threshold_bytes",
                 "Dirty memory at which writeback starts by itself.", gauge=True,
             ),
-            Column("dirtied_bytes", "memory_dirtied_bytes_total", "Page cache made dirty."),
-            Column("written_bytes", "memory_written_bytes_total", "Page cache written back."),
-            Column("major_faults", "memory_major_faults_total", "Page faults that had to read from a device."),
-            Column(
+            CounterField("dirtied_bytes", "memory_dirtied_bytes_total", "Page cache made dirty."),
+            CounterField("written_bytes", "memory_written_bytes_total", "Page cache written back."),
+            CounterField("major_faults", "memory_major_faults_total", "Page faults that had to read from a device."),
+            CounterField(
                 "psi_io_some_us", "pressure_io_waiting_seconds_total", "Time in which some task waited for I/O.",
                 Unit.MICROSECOND,
             ),
-            Column(
+            CounterField(
                 "psi_io_full_us", "pressure_io_stalled_seconds_total",
                 "Time in which no task ran for waiting on I/O.", Unit.MICROSECOND,
             ),
-            Column(
+            CounterField(
                 "psi_memory_some_us", "pressure_memory_waiting_seconds_total",
                 "Time in which some task waited for memory.", Unit.MICROSECOND,
             ),
-            Column(
+            CounterField(
                 "psi_memory_full_us", "pressure_memory_stalled_seconds_total",
                 "Time in which no task ran for lack of memory.", Unit.MICROSECOND,
             ),
-            Column("psi_cpu_some_us"),
+            CounterField("psi_cpu_some_us"),
         ),
         collector="memory",
     )  # fmt: skip
@@ -339,7 +341,7 @@ class TcpSample(msgspec.Struct, frozen=True, array_like=True, tag="tcp"):
 
     remote: str  # address; "": of all further ones, for which there is no room
     port: int  # of the remote end; of connections that it opened, the port of this host that took them
-    accepted: bool  # the remote end opened them
+    is_accepted: bool  # the remote end opened them
     local: str  # address of this end
     interfaces: tuple[str, ...]  # that carry the bytes of the local address, () if they are not known
     pid: int | None  # of the process that has them, if it is one of those that are looked at
@@ -420,7 +422,7 @@ class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
     slots: int | None = None  # a gauge: at most so many requests at a time were on their way over one connection
     settings: dict[str, int] = {}  # gauges: wsize, sync, hybrid_io_write_threshold_bytes
     counters: dict[str, int] = {}  # what only this kind of client has: pcc_hit_bytes
-    unseen: tuple[str, ...] = ()  # what this client does not tell, each one clause
+    limitations: tuple[str, ...] = ()  # what this client does not tell, each one clause
     file_system: str | None = None  # as all of its clients call it, where the mount's source does not say that
 
 
@@ -470,11 +472,11 @@ class ProcessIo(msgspec.Struct, frozen=True, array_like=True, tag="io"):
     write_bytes: int
     cancelled_write_bytes: int
 
-    counted: ClassVar[Counted] = Counted(
+    counted: ClassVar[CounterGroup] = CounterGroup(
         "process",
         tuple(
             map(
-                Column,
+                CounterField,
                 ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "read_bytes", "write_bytes",
                  "cancelled_write_bytes"),
             )
@@ -498,20 +500,20 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     rss_file_bytes: int | None  # statm "shared": pages of mapped files and shared memory; grows as an mmap is read
     child_minor_faults: int | None = None  # of children that it has waited for: grows with each of them
 
-    counted: ClassVar[Counted] = Counted(
+    counted: ClassVar[CounterGroup] = CounterGroup(
         "process",
         (
-            *map(Column, ("user_ticks", "system_ticks", "minor_faults", "major_faults")),
-            Column("threads", gauge=True),
-            Column("rss_bytes", gauge=True),
-            Column("rss_file_bytes", gauge=True),
+            *map(CounterField, ("user_ticks", "system_ticks", "minor_faults", "major_faults")),
+            CounterField("threads", gauge=True),
+            CounterField("rss_bytes", gauge=True),
+            CounterField("rss_file_bytes", gauge=True),
         ),
         name=("pid", "start_ticks"),
-        left_out=("child_minor_faults",),  # only detection asks for it, within seconds
+        excluded=("child_minor_faults",),  # only detection asks for it, within seconds
     )
 
 
-class ReadBefore(msgspec.Struct, frozen=True, array_like=True, tag="read-before"):
+class PreviousRead(msgspec.Struct, frozen=True, array_like=True, tag="read-before"):
     """When a process was read last, if not at the read before: what its frame tells of it has changed since then."""
 
     pid: int
@@ -532,7 +534,7 @@ class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):
     read_chars: int | None = None
 
 
-class ThreadLook(msgspec.Struct, frozen=True, array_like=True, tag="look"):
+class ThreadSample(msgspec.Struct, frozen=True, array_like=True, tag="look"):
     """One look at a thread of a process that moves data: what it has used so far, and what it is in right now.
 
     From /proc/PID/task/TID/{schedstat,stat,syscall,wchan}; the counters are cumulative, so that two looks bracket what
@@ -669,9 +671,11 @@ class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
     changed_ns: int
     accessed_ns: int | None
     magic: bytes | None  # the first 24 bytes, None if they could not be read
-    missing: bool = False  # the path was gone when looked at
+    is_missing: bool = False  # the path was gone when looked at
     unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: not seen
-    whole: bool | None = None  # whether it is as long as its format says; None: not looked, or the format does not tell
+    is_complete: bool | None = (
+        None  # whether it is as long as its format says; None: not looked, or the format does not tell
+    )
     free_bytes: int | None = None  # that its owner may still write on its file system; None: not seen
     folder_inode: int | None = None  # of the folder that it is in; None: not told
 
@@ -767,9 +771,9 @@ class SocketTraffic(msgspec.Struct, frozen=True, array_like=True, tag="socket-tr
     received_bytes: int
     sends: int  # calls
     receives: int
-    began_ns: int | None  # CLOCK_MONOTONIC: the first send after the last silence of a second in sending
+    send_start_ns: int | None  # CLOCK_MONOTONIC: the first send after the last silence of a second in sending
     sent_ns: int | None  # the last
-    received_began_ns: int | None
+    receive_start_ns: int | None
     received_ns: int | None
     parts: int  # how often one connection sent 64 KiB or more between two receives
     parts_bytes: int
@@ -817,7 +821,7 @@ class TraceHealth(msgspec.Struct, frozen=True, array_like=True, tag="trace-healt
     degraded: tuple[str, ...]  # each one sentence: what is out of sight, and why
 
 
-class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+class EntityGone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     """An entity that was reported is no longer there: a device unplugged, a file system unmounted."""
 
     entity: str  # device | interface | port | mount | qdisc (all of one interface)
@@ -878,9 +882,9 @@ Sample = (
     | ProcessInfo
     | ProcessIo
     | ProcessStat
-    | ReadBefore
+    | PreviousRead
     | ThreadTime
-    | ThreadLook
+    | ThreadSample
     | StackSample
     | GpuUse
     | GpuDirectSample
@@ -894,7 +898,7 @@ Sample = (
     | DirtyPause
     | BlockActivity
     | TraceHealth
-    | Gone
+    | EntityGone
     | Unavailable
     | CollectorFault
     | SamplerHealth
@@ -923,13 +927,13 @@ NOT_COUNTED: dict[type, str] = {
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(
-        (ThreadTime, ThreadLook, StackSample, GpuUse, DirtyPause),
+        (ThreadTime, ThreadSample, StackSample, GpuUse, DirtyPause),
         "only looked at around a checkpoint, for its measures",
     ),
     **dict.fromkeys(
         (FileScan, FileEvent, FileFact, FileActivity, FileLifeEvent), "of one file: the streams of a checkpoint have it"
     ),
-    **dict.fromkeys((ReadBefore, ProcessExit, Gone, Unavailable, CollectorFault), "an event: no counters"),
+    **dict.fromkeys((PreviousRead, ProcessExit, EntityGone, Unavailable, CollectorFault), "an event: no counters"),
     **dict.fromkeys((SamplerHealth, TraceHealth), "of ckptprof itself: only on the metrics page (export/families.py)"),
 }
 

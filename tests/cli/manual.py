@@ -14,7 +14,7 @@ from ckptprof.store.location import SERVICE_DATABASE
 
 EXIT_CODES = (
     "0 success, 1 failure, 2 usage, 3 nothing found, 4 degraded, 5 permission, 6 database, 7 a condition of --fail-on "
-    "holds, 8 a condition cannot be judged. run and capture FILE -- CMD return the exit code of the command; 126 if "
+    "is met, 8 a condition cannot be decided. run and capture FILE -- CMD return the exit code of the command; 126 if "
     "the command cannot be executed, 127 if it does not exist, and 128 plus the number of the signal that ended it."
 )
 NOTES = """
@@ -68,7 +68,7 @@ def page(version: str) -> str:
 
 
 def _command(name: str) -> Iterator[str]:
-    command = cli.load(name)
+    command = cli.load_command(name)
     usage = command.get_usage(command.make_context(f"ckptprof {name}", [], resilient_parsing=True))
     yield f".SS {name}"
     yield f".B {_text(' '.join(usage.removeprefix('Usage: ').split()))}"
@@ -92,7 +92,7 @@ def _variables() -> dict[str, str]:
     """Return the environment variables that stand for options."""
     found: dict[str, list[str]] = {}
     for name in cli.COMMANDS:
-        for parameter in cli.load(name).params:
+        for parameter in cli.load_command(name).params:
             variable: Any = getattr(parameter, "envvar", None)
             for one in [variable] if isinstance(variable, str) else variable or ():
                 found.setdefault(one, []).append(parameter.opts[0])

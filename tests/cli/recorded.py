@@ -16,7 +16,7 @@ HOSTILE = "/ckpt/\x1b[2J=cmd|' /C calc'!A0"
 def recorded(path: Path) -> str:
     """Make it, and return its path."""
     with closing(StoreWriter(path)) as writer:
-        writer.begin_session(
+        writer.start_session(
             Session(
                 uid="s", host="node-1", boot_id="b", kernel="6.1", version="0", level="poll",
                 start_ns=BEGIN_NS - SECOND, end_ns=BEGIN_NS + 100 * SECOND, clean=True,

@@ -14,7 +14,7 @@ import pytest
 
 from ckptprof import units
 from ckptprof.cli.main import main
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.model import Checkpoint, Evidence, Kind, Level, Mode, Pattern, PatternClass, Session, Status
 from ckptprof.store.writer import StoreWriter
 
@@ -49,7 +49,7 @@ def _save(number: int, start_ns: int, **changes: object) -> Checkpoint:
 def _database(path: Path, saves: list[Checkpoint]) -> str:
     writer = StoreWriter(path, ballast_bytes=0)
     begin_ns, end_ns = saves[0].start_ns - SECOND, max(one.end_ns for one in saves) + SECOND
-    writer.begin_session(
+    writer.start_session(
         Session(
             uid="s", host="node-1", boot_id="b", kernel="6.1", version="0", level="poll", start_ns=begin_ns,
             end_ns=end_ns, clean=True,
@@ -190,7 +190,7 @@ def test_one_system_of_units(db: str, told: Told, monkeypatch: pytest.MonkeyPatc
             assert not decimal.search(text)
         assert _document(told, "report", "--db", db) == plain
         monkeypatch.setenv("CKPTPROF_UNITS", "metric")
-        assert "CKPTPROF_UNITS='metric' is no system of units" in told("report", "--db", db)
+        assert "CKPTPROF_UNITS='metric' is not a system of units" in told("report", "--db", db)
         assert main(["report", "--db", db]) == 2
     finally:
         units.choose("decimal")

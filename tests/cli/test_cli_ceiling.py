@@ -27,10 +27,10 @@ from ckptprof.cli.main import main
 from ckptprof.diagnose.ceilings import FULL, READ, WRITE, Ceilings, Measure
 from ckptprof.errors import UsageError
 from ckptprof.report import ceiling as rendering
-from ckptprof.service.probing import kept
-from ckptprof.service.probing.apart import Stop
-from ckptprof.service.probing.planning import plan
+from ckptprof.service.probing import stored_ceilings
+from ckptprof.service.probing.isolated import StopEvents
 from ckptprof.service.probing.probe import ROWS
+from ckptprof.service.probing.probe_plan import plan_probe
 from ckptprof_collectors.kernelfs import KernelFs
 
 PROGRAM = [sys.executable, "-c", "from ckptprof.cli.main import entry; entry()"]
@@ -61,7 +61,7 @@ def test_a_table_in_a_pipe_is_plain(place: Path, tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout + done.stderr
     assert "write direct" in done.stdout or "keeps files in memory" in done.stdout
     assert "Fastest write: " in done.stdout
-    (found,) = kept.load_ceilings(tmp_path / "state")
+    (found,) = stored_ceilings.load_ceilings(tmp_path / "state")
     assert found.path == str(place)
     assert list(place.iterdir()) == []
 
@@ -72,7 +72,7 @@ def test_the_document_fits_its_schema(place: Path, tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     validate("ceiling", said)
 
-    assert Path(said["kept"]).parent == tmp_path / kept.FOLDER
+    assert Path(said["kept"]).parent == tmp_path / stored_ceilings.FOLDER
     assert [one["id"] for one in said["measures"]] == [row.id for row in ROWS]
 
 
@@ -81,10 +81,10 @@ def test_nobody_to_ask_is_a_refusal(place: Path, tmp_path: Path) -> None:
     done = run(str(place), "--size", "257M", db=tmp_path / "x.db")
 
     assert done.returncode == 2
-    assert "no terminal to ask on" in done.stderr
+    assert "no terminal to confirm it" in done.stderr
     assert "--yes" in done.stderr
     assert list(place.iterdir()) == []
-    assert kept.load_ceilings(tmp_path) == ()
+    assert stored_ceilings.load_ceilings(tmp_path) == ()
 
 
 # A process that is nobody's from the moment on when it has imported what it needs: the interpreter may be root's alone
@@ -92,7 +92,7 @@ NOBODY = """
 import os, sys
 from ckptprof.cli import ceiling
 from ckptprof.cli.main import main
-from ckptprof.service.probing import apart, kept, planning, probe
+from ckptprof.service.probing import isolated, probe, probe_plan, stored_ceilings
 os.setgroups([])
 os.setgid(65534)
 os.setuid(65534)
@@ -121,7 +121,7 @@ def test_no_root_is_needed() -> None:
         refused = as_nobody(*arguments)
         os.chown(place, 65534, 65534)
         done = as_nobody(*arguments)
-        left, ceilings = list(place.iterdir()), kept.load_ceilings(state)
+        left, ceilings = list(place.iterdir()), stored_ceilings.load_ceilings(state)
 
     assert refused.returncode == 5, refused.stderr
     assert "not writable" in refused.stderr
@@ -190,7 +190,7 @@ def test_a_person_is_asked(place: Path, tmp_path: Path) -> None:
         assert code == 1
         assert "up to 315 MB into" in said
         assert "nothing was written" in said
-    assert kept.load_ceilings(tmp_path) == ()
+    assert stored_ceilings.load_ceilings(tmp_path) == ()
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -214,14 +214,14 @@ def test_a_signal_leaves_nothing(number: int, code: int, place: Path, tmp_path: 
     assert process.returncode == code
     assert b"interrupted" in told
     assert list(place.iterdir()) == []
-    assert kept.load_ceilings(tmp_path) == ()
+    assert stored_ceilings.load_ceilings(tmp_path) == ()
 
 
 def test_who_signals_again_later_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes with the first signal is no second one."""
-    times = iter((10.0, 10.1, 10.0 + 2 * cli.AGAIN_SECONDS))
+    times = iter((10.0, 10.1, 10.0 + 2 * cli.REPEAT_SECONDS))
     monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    stop = Stop()
+    stop = StopEvents()
     with cli._signals(stop) as signalled:
         gave_up = []
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
@@ -278,7 +278,7 @@ def nameless_files(process: psutil.Process) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--size", "many"), "is no size"), (("--size", "1K"), "too little"), (("--size", "-1G"), "is no size"),
+        (("--size", "many"), "is not a size"), (("--size", "1K"), "too little"), (("--size", "-1G"), "is not a size"),
         (("--seconds", "0"), "must be a number from 0.001 to 60"), (("--seconds", "nan"), "must be a number from"),
         (("--seconds", "1e9"), "must be a number from"),
     ],
@@ -293,7 +293,7 @@ def test_impossible_options(
 
 def test_sizes() -> None:
     """In the units that people write."""
-    read = cli._bytes  # the one place that reads sizes
+    read = cli._parse_size  # the one place that reads sizes
     assert [read(text) for text in ("256M", "1G", "1.5GiB", "20 gb", "16777216")] == [
         256 << 20, 1 << 30, 3 << 29, 20 << 30, 16 << 20,
     ]  # fmt: skip
@@ -309,7 +309,7 @@ def test_a_state_directory_that_takes_nothing_is_told(place: Path, tmp_path: Pat
         done = run(str(place), *SHORT, db=db)
 
         assert done.returncode == 0
-        assert f"could not be kept: {'/'.join(db.parts[:2])[1:]}" in done.stderr
+        assert f"could not be stored: {'/'.join(db.parts[:2])[1:]}" in done.stderr
         assert why in done.stderr
         assert "Fastest write: " in done.stdout
 
@@ -359,12 +359,11 @@ def test_what_it_comes_to() -> None:
 
 def test_a_busy_device_is_warned_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is written: the probe disturbs what is at work there."""
-    what = plan(place, size_bytes=16 << 20, phase_seconds=1.0, fs=KernelFs())
+    what = plan_probe(place, size_bytes=16 << 20, phase_seconds=1.0, fs=KernelFs())
     warn = cli._warn  # what a person is told of it
     warn(msgspec.structs.replace(what, device="sd\x1bx", busy=0.42))
     warn(msgspec.structs.replace(what, busy=None))
     warn(msgspec.structs.replace(what, busy=0.01))
 
-    assert (
-        capsys.readouterr().err == "ckptprof: sd\\x1bx is 42 % busy already: the probe will be disturbed, and disturb\n"
-    )
+    warning = "ckptprof: sd\\x1bx is already 42 % busy: this will skew the result and slow other jobs\n"
+    assert capsys.readouterr().err == warning

@@ -16,7 +16,7 @@ from tests.report.schemas import validate
 
 from ckptprof.assets import asset
 from ckptprof.cli.main import main
-from ckptprof.cli.shared import settings
+from ckptprof.cli.shared import agent_settings
 from ckptprof.store import location
 
 NAMING = ("tls_cert", "tls_key", "client_ca", "textfile")  # settings that name a file
@@ -84,7 +84,7 @@ def test_where_the_service_records_is_said(
         (True, str(location.SERVICE_DATABASE), False),
         (False, "x", False),
     ):
-        monkeypatch.setattr(location, "service_runs", lambda runs=runs: runs)
+        monkeypatch.setattr(location, "is_service_running", lambda runs=runs: runs)
         assert main(["config", "--config", str(file), "--db", db]) == 0
         assert (said in capsys.readouterr().out) is told
 
@@ -94,21 +94,21 @@ def test_where_the_service_records_is_said(
     ("text", "told"),
     [
         ("timelin_days = 3", "line 2: there is no setting 'timelin_days'\nhint: did you mean 'timeline_days'?"),
-        ('timeline_days = "3"', "line 2: timeline_days: expected a whole number, got a text in quotes"),
+        ('timeline_days = "3"', "line 2: timeline_days: expected a whole number, got a string in quotes"),
         ("timeline_days = 0", "line 2: timeline_days: expected a whole number >= 1"),
         ("rate = 0.1", "line 2: rate: expected a number >= 0.5"),
-        ('listen = "here"', "line 2: listen: expected a text in quotes of the form HOST:PORT"),
-        ('level = "fast"', "line 2: level: it is one of auto, trace, poll, not 'fast'"),
+        ('listen = "here"', "line 2: listen: expected a string in quotes of the form HOST:PORT"),
+        ('level = "fast"', "line 2: level: must be one of auto, trace, poll, not 'fast'"),
         ("no_metrics = 1", "line 2: no_metrics: expected true or false, got a whole number"),
         ("[retention]\ntimeline_days = 3", "line 2: there is no setting 'retention'"),
         ("rate =", "(at line 2, column 7)"),
         (
             'web_config = "w.yml"',
-            "line 2: web_config is no setting any more\nhint: passwords and web.yml are gone; set",
+            "line 2: web_config is no longer a setting\nhint: passwords and web.yml are gone; set",
         ),
         (
             'listen = "0.0.0.0:1"',
-            "metrics on 0.0.0.0: beyond loopback they are served to clients with a certificate only",
+            "metrics on 0.0.0.0: TLS with client certificates is required beyond loopback",
         ),
         ('tls_key = "k"', "tls_cert, tls_key and client_ca belong together\nhint: set tls_cert, client_ca as well"),
     ],
@@ -126,7 +126,7 @@ def test_a_mistake_is_told_with_line_and_key(
 def test_no_more_of_a_file_is_read_than_settings_have(capsys: pytest.CaptureFixture[str]) -> None:
     """A device that never ends is refused after 64 KiB."""
     assert main(["config", "--config", "/dev/zero"]) == 2
-    assert capsys.readouterr().err == "ckptprof: /dev/zero: it has more than 64 KiB\n"
+    assert capsys.readouterr().err == "ckptprof: /dev/zero: more than 64 KiB\n"
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +138,7 @@ def test_a_file_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_file_without_end_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """It is read up to the bound, and no further."""
     assert main(["config", "--config", "/dev/zero"]) == 2
-    assert "/dev/zero: it has more than 64 KiB" in capsys.readouterr().err
+    assert "/dev/zero: more than 64 KiB" in capsys.readouterr().err
 
 
 def test_the_installed_file_names_every_setting_with_its_default(
@@ -148,8 +148,8 @@ def test_the_installed_file_names_every_setting_with_its_default(
     text = asset("systemd/config.toml").read_text()
     lines = re.findall(r"(?m)^#(\w+ = .*)$", text)
 
-    assert sorted(line.partition(" ")[0] for line in lines) == sorted(settings.TYPES)
-    assert settings.read(asset("systemd/config.toml")) == {}
+    assert sorted(line.partition(" ")[0] for line in lines) == sorted(agent_settings.TYPES)
+    assert agent_settings.read(asset("systemd/config.toml")) == {}
     main(["config", "--config", "/dev/null", "--json"])
     default = json.loads(capsys.readouterr().out)["settings"]
     file.write_text("\n".join(line for line in lines if not line.startswith(NAMING)))
@@ -166,7 +166,7 @@ def test_an_option_that_is_gone_names_what_does_its_work(
     file.touch()
     assert main([command, "--config", str(file), "--web-config", "web.yml"]) == 2
     told = capsys.readouterr().err
-    assert "--web-config is no option any more\nhint: passwords and web.yml are gone; set tls_cert" in told
+    assert "--web-config is no longer an option\nhint: passwords and web.yml are gone; set tls_cert" in told
 
 
 def test_the_files_of_tls_are_checked(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,11 +23,11 @@ from ckptprof.cli.checks import kernel as checks
 from ckptprof.cli.main import main
 from ckptprof.errors import StoreError
 from ckptprof.report.doctor import Check, degraded, groups
-from ckptprof.service.probing.apart import END_THE_MOUNT
+from ckptprof.service.probing.isolated import END_THE_MOUNT
 from ckptprof.store.writer import StoreWriter
-from ckptprof_collectors.gpus.nvml import Gpus
+from ckptprof_collectors.gpus.nvml import NvmlGpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.processes.pystacks import find_program
+from ckptprof_collectors.processes.python_stacks import find_program
 
 FULL = "000001ffffffffff"
 NONE = "0000000000000000"
@@ -75,7 +75,7 @@ def test_a_whole_tree_is_fine(tree: Callable[..., KernelFs], tmp_path: Path) -> 
     ]  # fmt: skip
 
     assert {c.status for c in found} == {"ok"}
-    assert checks.block_devices(fs).text == "2 block devices in sight, 1 of them in use"
+    assert checks.block_devices(fs).text == "2 block devices, 1 in use"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_stacks_are_tried(tmp_path: Path) -> None:
     assert all(check.fix for check in found[1:])
 
 
-class _Driver(Gpus):
+class _Driver(NvmlGpus):
     def __init__(self, number: int | None, reason: str | None = None) -> None:
         super().__init__()
         self._number = number
@@ -147,7 +147,7 @@ def test_gpus(tree: Callable[..., KernelFs]) -> None:
     hidden = kernel.gpus(tree(proc__driver__nvidia__version="NVRM"), _Driver(None))
 
     assert [check.status for check in (*found, hidden)] == ["ok", "note", "warn", "warn"]
-    assert found[0].text == "NVML shows the use of 8 GPUs"
+    assert found[0].text == "NVML reports the utilisation of 8 GPUs"
 
 
 def test_a_gpu_driver_that_hangs_is_said_to(tree: Callable[..., KernelFs], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,12 +169,12 @@ def test_what_was_killed_and_does_not_end_is_named(tree: Callable[..., KernelFs]
         proc__11__status=f"Name:\tpy-spy\nState:\tD (disk sleep)\nThreads:\t1\n{alive}",
         proc__12__status=f"Name:\tpython\nState:\tD (disk sleep)\nThreads:\t1\n{killed}",
     )
-    (found,) = host.abandoned(fs)
+    (found,) = host.check_killed_samplers(fs)
 
-    assert found.text.endswith("does not answer: py-spy 9, sampler 10")
+    assert found.text.endswith("does not respond: py-spy 9, sampler 10")
     assert END_THE_MOUNT in (found.fix or "")
     alone = tree(**{f"proc__{pid}__status": f"Name:\tpy-spy\nState:\tS\n{alive}" for pid in (9, 10, 11, 12)})
-    assert host.abandoned(alone) == []
+    assert host.check_killed_samplers(alone) == []
 
 
 def test_private_network_is_noticed(tree: Callable[..., KernelFs]) -> None:
@@ -213,7 +213,7 @@ def test_processes_of_others_are_tried(tree: Callable[..., KernelFs], tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("sleep", "told"), [(b"1 2 3", ("warn", "process 78 holds")), (None, ("note", "process 78 was not read within"))]
+    ("sleep", "told"), [(b"1 2 3", ("warn", "process 78 blocks")), (None, ("note", "process 78 was not read within"))]
 )
 def test_a_process_that_holds_whoever_reads_of_it_is_named(
     tree: Callable[..., KernelFs],
@@ -226,7 +226,7 @@ def test_a_process_that_holds_whoever_reads_of_it_is_named(
 
     A pipe for its arguments, into which nobody writes, holds the reader here.
     """
-    monkeypatch.setattr("ckptprof.service.probing.apart.sleep_of", lambda _: sleep)
+    monkeypatch.setattr("ckptprof.service.probing.isolated.uninterruptible_sleep", lambda _: sleep)
     fs = tree(proc__78__stat="78 (x) S 1 " + "0 " * 48, proc__78__status="Uid:\t7\t7\t7\t7\n")
     os.mkfifo(tmp_path / "proc/78/cmdline")
 
@@ -242,12 +242,15 @@ def test_processes_that_each_take_their_time_do_not_add_up(
 ) -> None:
     """However often the reader has said something: once the time is over, no more are read, and nothing is claimed."""
     read: list[str] = []
-    monkeypatch.setattr("ckptprof.cli.checks.kernel.apart", lambda work, *_, **__: work(read.append))
+    monkeypatch.setattr("ckptprof.cli.checks.kernel.run_isolated", lambda work, *_, **__: work(read.append))
 
     found = checks.other_processes(tree(proc__78__cmdline="x"), uid=8, patience_seconds=-1.0)
 
     assert read == []
-    assert (found.status, found.text) == ("note", "a process was not read within -1 s: this host is too busy to tell")
+    assert (found.status, found.text) == (
+        "note",
+        "a process was not read within -1 s: this host is too busy for the test",
+    )
 
 
 @pytest.mark.parametrize(("free", "status"), [(1 << 20, "fail"), (500 << 20, "warn"), (50 << 30, "ok")])
@@ -347,7 +350,7 @@ def test_a_user_without_a_home_is_told_so(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(host, "path_to_read", homeless)
     with pytest.raises(StoreError, match="no home") as told:
-        host.recorded(None)
+        host.inspect_database(None)
 
     assert told.value.hint == "name one"
 
@@ -365,7 +368,7 @@ def test_a_mount_that_hangs_is_not_asked_by_any_check(tmp_path: Path, capsys: py
 
 def test_each_remedy_stands_once() -> None:
     """In three groups, with the checks that it mends; what an ordinary user lacks is no fault of `run`."""
-    root = "watch it as root (`ckptprof agent`)"
+    root = "run the agent (`ckptprof agent`)"
     found = [
         Check("python", "ok", "Python 3"), Check("udev", "note", "no udev daemon"),
         Check("capabilities", "warn", "only your own", root), Check("processes", "warn", "not others", root),
@@ -377,7 +380,7 @@ def test_each_remedy_stands_once() -> None:
     assert text == (
         "Works\n  python\n  Not applicable: udev\n\nSuggestions\n"
         "  1  capabilities: only your own (also processes, trace)\n  2  delay: not counted\n\n"
-        "How to fix\n  1  watch it as root (`ckptprof agent`)\n  2  `sysctl a=1`\n\n"
+        "How to fix\n  1  run the agent (`ckptprof agent`)\n  2  `sysctl a=1`\n\n"
         "`ckptprof run -- CMD` can record your own jobs. `ckptprof doctor --all` lists\nevery check.\n"
     )
     assert not degraded(found, is_root=False)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
-from ckptprof.cli.checks import remedies, trace
+from ckptprof.cli.checks import remedies, trace_checks
 from ckptprof.report.doctor import Check, render
 from ckptprof.service.commands import levels
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
@@ -41,8 +41,8 @@ class Attached:
 def test_types_are_looked_for(tree: Callable[..., KernelFs]) -> None:
     """Without BTF the version of the kernel is told, as a hint."""
     fs = tree(proc__sys__kernel__osrelease="4.18.0-25-generic\n")
-    missing = trace.types(fs)
-    found = trace.types(tree(sys__kernel__btf__vmlinux="x"))
+    missing = trace_checks.check_btf(fs)
+    found = trace_checks.check_btf(tree(sys__kernel__btf__vmlinux="x"))
 
     assert (missing.status, found.status) == ("warn", "ok")
     assert "4.18.0-25-generic" in missing.text
@@ -55,7 +55,7 @@ def test_types_are_looked_for(tree: Callable[..., KernelFs]) -> None:
 )
 def test_both_capabilities_or_the_old_one(mask: str, status: str, tree: Callable[..., KernelFs]) -> None:
     """Either alone does not do."""
-    check = trace.privileges(tree(proc__self__status=f"CapEff:\t{mask}\n"))
+    check = trace_checks.privileges(tree(proc__self__status=f"CapEff:\t{mask}\n"))
 
     assert check.status == status
     assert (check.fix is None) == (status == "ok")
@@ -73,8 +73,8 @@ def test_both_capabilities_or_the_old_one(mask: str, status: str, tree: Callable
 )
 def test_lockdown(text: str, status: str, tree: Callable[..., KernelFs]) -> None:
     """Only its stricter degree is in the way, and where it cannot be seen that is said."""
-    assert trace.lockdown(tree(sys__kernel__security__lockdown=text)).status == status
-    assert trace.lockdown(KernelFs(Path("/nowhere"), Path("/nowhere"))).status == "note"
+    assert trace_checks.lockdown(tree(sys__kernel__security__lockdown=text)).status == status
+    assert trace_checks.lockdown(KernelFs(Path("/nowhere"), Path("/nowhere"))).status == "note"
 
 
 def test_each_hook_and_each_degradation_is_named() -> None:
@@ -86,14 +86,14 @@ def test_each_hook_and_each_degradation_is_named() -> None:
         asked.append(options)
         return made
 
-    works, *blind = trace.attached(KernelFs(), attach)
+    works, *blind = trace_checks.try_attach(KernelFs(), attach)
 
     assert works == Check(
         "trace", "ok", "the trace level works: calls (call_exit_portable), io_uring (uring_submit_ring)"
     )
     assert [(check.status, check.fix) for check in blind] == [
         ("note", "boot a kernel of 6.12 or newer"),
-        ("note", trace.NEWER),
+        ("note", trace_checks.NEWER),
     ]
     assert [check.text.count("not monitored") for check in blind] == [1, 1]
     assert made.closed
@@ -115,12 +115,12 @@ def test_what_cannot_be_attached_is_told_with_its_reason(error: Exception, statu
     def attach(*_: object, **__: object) -> Any:
         raise error
 
-    (check,) = trace.attached(KernelFs(), attach)
+    (check,) = trace_checks.try_attach(KernelFs(), attach)
 
     assert check.status == status
     assert str(error) in check.text
-    assert "size and offset of single calls" in check.text
-    assert (check.fix == remedies.as_service()) == permission
+    assert "sizes and offsets of single calls" in check.text
+    assert (check.fix == remedies.cover_host()) == permission
     assert "\x1b" not in render([check], width=80, colour=False)
 
 
@@ -128,8 +128,8 @@ def test_what_cannot_be_attached_is_told_with_its_reason(error: Exception, statu
     ("bounded", "statuses", "fix"),
     [
         (False, ("ok", "ok"), levels.SHARE_PIDS),
-        (True, ("warn", "ok"), levels.BOTH),
-        (True, ("warn", "warn"), f"{levels.BOTH}, and with it what `trace-libbpf` names"),
+        (True, ("warn", "ok"), levels.SHARE_PIDS_AND_CAPABILITIES),
+        (True, ("warn", "warn"), f"{levels.SHARE_PIDS_AND_CAPABILITIES}, and with it what `trace-libbpf` names"),
         (False, ("warn", "warn"), f"{levels.SHARE_PIDS}, and with it what `trace-privileges` and `trace-libbpf` name"),
     ],
 )
@@ -137,14 +137,14 @@ def test_all_that_a_container_lacks_is_named_at_once(
     statuses: tuple[str, str], fix: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
 ) -> None:
     """One of them alone brings no trace."""
-    monkeypatch.setattr(levels, "within_bounds", lambda *_: not bounded)
+    monkeypatch.setattr(levels, "are_in_bounding_set", lambda *_: not bounded)
     names = ("trace-privileges", "trace-libbpf")
     pieces = [Check(name, status, "", "mend it") for name, status in zip(names, statuses, strict=True)]
 
     def attach(*_: object, **__: object) -> Any:
         raise UnavailableError("the pids of this container are not the host's: share them (--pid=host)")
 
-    (check,) = trace.attached(KernelFs(), attach, pieces=pieces)
+    (check,) = trace_checks.try_attach(KernelFs(), attach, pieces=pieces)
 
     assert check.fix == fix
 
@@ -154,8 +154,8 @@ def test_types_that_a_container_hides_are_shown_by_its_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, hosts: bool
 ) -> None:
     """No other kernel need be booted for that."""
-    monkeypatch.setattr(trace, "has_the_hosts_pids", lambda _: hosts)
-    check = trace.types(KernelFs(sys=tmp_path))
+    monkeypatch.setattr(trace_checks, "has_host_pids", lambda _: hosts)
+    check = trace_checks.check_btf(KernelFs(sys=tmp_path))
 
     assert check.status == "warn"
     assert (check.fix or "").startswith("boot a kernel") is hosts
@@ -164,12 +164,12 @@ def test_types_that_a_container_hides_are_shown_by_its_host(
 
 def test_libbpf_is_named_or_the_command_that_installs_it(tmp_path: Path) -> None:
     """A library that is none is unusable, whatever it is."""
-    code = "from ckptprof.cli.checks.trace import libbpf; c = libbpf(); print(c.status, c.fix is None)"
+    code = "from ckptprof.cli.checks.trace_checks import libbpf; c = libbpf(); print(c.status, c.fix is None)"
     environment = {**os.environ, "CKPTPROF_LIBBPF": str(tmp_path / "none.so")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
 
     assert done.stdout == "warn False\n"
-    assert trace.libbpf().status in ("ok", "warn")
+    assert trace_checks.libbpf().status in ("ok", "warn")
 
 
 def test_the_document_holds_all_of_it(tmp_path: Path) -> None:

@@ -19,17 +19,17 @@ import pytest
 from tests.export import certificates
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof.cli.checks import remedies, trace
+from ckptprof.cli.checks import remedies, trace_checks
 from ckptprof.errors import CkptprofError
 from ckptprof.export.http import MetricsServer
 from ckptprof.export.listening import Tls
 from ckptprof.export.metrics import Metrics
-from ckptprof.export.pages import Pages
+from ckptprof.export.wsgi_pages import Pages
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.commands import levels
-from ckptprof.service.commands.levels import Standing
-from ckptprof.service.sampler.tracing import foreign_namespace
+from ckptprof.service.commands.levels import AgentStatus
+from ckptprof.service.sampler.tracing import namespace_problem
 from ckptprof_collectors.kernelfs import KernelFs
 
 COMMAND = [sys.executable, str(Path(sys.executable).with_name("ckptprof"))]
@@ -71,7 +71,7 @@ class Host:
             assert found is not True, said.read_text()
             self.port = int(found[1])
             self.environment["CKPTPROF_LISTEN"] = f"127.0.0.1:{self.port}"
-            wait_until(lambda: trace.ask("127.0.0.1", self.port))
+            wait_until(lambda: trace_checks.query_agent("127.0.0.1", self.port))
 
     def end(self) -> None:
         """End what watches."""
@@ -104,7 +104,7 @@ def test_an_agent_that_polls_is_no_ok(host: Host) -> None:
 
     assert code == 4
     assert checks["watching"]["status"] == "warn"
-    assert checks["watching"]["text"].endswith("watches this host at poll level, as it was asked to")
+    assert checks["watching"]["text"].endswith("monitors this host at poll level, as configured")
     assert checks["watching"]["fix"] == "end it and start it with `--level auto`"
     assert checks["metrics-port"]["text"] == f"the agent serves /metrics on port {host.port}"
 
@@ -117,7 +117,7 @@ def test_an_agent_that_cannot_trace_says_why(host: Host) -> None:
     _, checks = host.doctor()
 
     assert checks["watching"]["status"] == "warn"
-    reason = foreign_namespace(KernelFs()) or "/nowhere/libbpf.so.1 cannot be loaded"
+    reason = namespace_problem(KernelFs()) or "/nowhere/libbpf.so.1 cannot be loaded"
     assert f"at poll level: {reason}" in checks["watching"]["text"]
     assert "what this command tried works" in checks["watching"]["fix"] or checks["trace"]["status"] != "ok"
 
@@ -132,9 +132,9 @@ def test_a_container_is_to_be_started_otherwise(host: Host, pids: tuple[str, ...
     host.agents[0].kill() if pids else None  # unshare keeps signals from itself; its end is the agent's
 
     assert " at poll level: " in checks["watching"]["text"]
-    own = pids or foreign_namespace(KernelFs())
-    assert checks["watching"]["fix"] == (levels.BOTH if own else levels.CONTAINER)
-    assert checks["trace-privileges"]["fix"] == levels.CONTAINER
+    own = pids or namespace_problem(KernelFs())
+    assert checks["watching"]["fix"] == (levels.SHARE_PIDS_AND_CAPABILITIES if own else levels.ADD_CAPABILITIES)
+    assert checks["trace-privileges"]["fix"] == levels.ADD_CAPABILITIES
 
 
 @pytest.mark.slow
@@ -145,7 +145,7 @@ def test_an_agent_that_traces_is_ok(host: Host) -> None:
     _, checks = host.doctor()
 
     assert checks["watching"]["status"] == "ok"
-    assert checks["watching"]["text"].endswith("watches this host at trace level")
+    assert checks["watching"]["text"].endswith("monitors this host at trace level")
 
 
 @pytest.mark.slow
@@ -164,7 +164,7 @@ def test_nobody_watches(host: Host) -> None:
     _, checks = host.doctor()
 
     assert checks["watching"]["status"] == "note"
-    assert checks["watching"]["fix"] == remedies.as_watcher()
+    assert checks["watching"]["fix"] == remedies.start_recording()
 
 
 @pytest.mark.parametrize("body", [b"{}", b"<html>", b'{"program": "other"}', b"\xff"])
@@ -182,7 +182,7 @@ def test_another_program_at_the_port_is_nobody(body: bytes) -> None:
 
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        found = trace.ask("127.0.0.1", server.server_port)
+        found = trace_checks.query_agent("127.0.0.1", server.server_port)
         server.shutdown()
 
     assert found is None
@@ -199,14 +199,14 @@ def test_a_page_that_requires_a_certificate_is_said_to_be_there(tmp_path: Path, 
     page = MetricsServer(pages, port=0, tls=tls)
     page.start()
     try:
-        found = trace.ask("127.0.0.1", page.port)
+        found = trace_checks.query_agent("127.0.0.1", page.port)
     finally:
         page.close()
-    (check,) = trace.watched(found, None, WORKS, is_written=False)
+    (check,) = trace_checks.check_recorder(found, None, WORKS, is_written=False)
 
-    assert isinstance(found, trace.Guarded) is guarded
+    assert isinstance(found, trace_checks.CertificateRequired) is guarded
     assert guarded or found == standing()
-    assert ("(its page requires a client certificate: not asked)" in check.text) is guarded
+    assert ("(its page requires a client certificate: not queried)" in check.text) is guarded
 
 
 @pytest.mark.parametrize(
@@ -218,16 +218,16 @@ def test_the_remedy_names_where_the_service_has_its_level_from(
     """Its file of settings, if that has one."""
     (tmp_path / "config.toml").write_text(settings)
     monkeypatch.setattr(remedies, "SETTINGS", tmp_path / "config.toml")
-    monkeypatch.setattr(trace, "service_runs", lambda: True)
-    (check,) = trace.watched(standing(wish="poll"), None, WORKS, is_written=False)
+    monkeypatch.setattr(trace_checks, "is_service_running", lambda: True)
+    (check,) = trace_checks.check_recorder(standing(wish="poll"), None, WORKS, is_written=False)
 
     assert fix in (check.fix or "")
 
 
-def standing(**changes: Any) -> Standing:
+def standing(**changes: Any) -> AgentStatus:
     """Return an agent that polls and does not want to."""
     values: dict[str, Any] = {"wish": "auto", "level": "poll", "reasons": ("no libbpf",), "denied": False}
-    return Standing(version="0", pid=7, **{**values, **changes})
+    return AgentStatus(version="0", pid=7, **{**values, **changes})
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def standing(**changes: Any) -> Standing:
 )
 def test_each_reason_has_one_remedy(changes: dict[str, Any], own: list[Check], fix: Callable[[], str]) -> None:
     """That of the check which is not met here either, or that of what was in its way alone."""
-    (check,) = trace.watched(standing(**changes), None, own, is_written=False)
+    (check,) = trace_checks.check_recorder(standing(**changes), None, own, is_written=False)
 
     assert (check.status, check.fix) == ("warn", fix())
     assert check.text.endswith(f"at poll level: {standing(**changes).reasons[0]}")
@@ -252,7 +252,7 @@ def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> No
     """That this user may not trace says nothing of the agent's reason."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     own = [Check("trace-privileges", "warn", "lacks CAP_BPF", "nothing by this user"), *WORKS]
-    (check,) = trace.watched(standing(), None, own, is_written=False)
+    (check,) = trace_checks.check_recorder(standing(), None, own, is_written=False)
 
     assert "ckptprof doctor" in (check.fix or "")
 
@@ -260,9 +260,9 @@ def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_a_tracing_agent_does_not_see_has_its_own_remedies() -> None:
     """A line for each remedy."""
     reasons = ("not monitored: pages (the kernel tells of them since 6.12): no tracepoint", "not monitored: x: refused")
-    found = trace.watched(standing(level="trace", reasons=reasons), None, WORKS, is_written=False)
+    found = trace_checks.check_recorder(standing(level="trace", reasons=reasons), None, WORKS, is_written=False)
 
-    assert [check.fix for check in found] == [None, "boot a kernel of 6.12 or newer", trace.NEWER]
+    assert [check.fix for check in found] == [None, "boot a kernel of 6.12 or newer", trace_checks.NEWER]
 
 
 def test_a_session_of_the_past_is_nobody() -> None:
@@ -270,7 +270,7 @@ def test_a_session_of_the_past_is_nobody() -> None:
     past = Session(
         uid="s", host="h", boot_id="b", kernel="k", version="0", level="poll", start_ns=1, end_ns=2, clean=True
     )
-    (check,) = trace.watched(None, past, WORKS, is_written=False)
+    (check,) = trace_checks.check_recorder(None, past, WORKS, is_written=False)
 
     assert check.status == "note"
 
@@ -282,7 +282,7 @@ class Systemd:
         """Answer this."""
         self._state = state
 
-    def state(self) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
         """Return its properties."""
         if self._state is None:
             raise CkptprofError("systemctl: no bus")
@@ -296,11 +296,11 @@ POLLS = "watching at poll level: libbpf.so.1 cannot be loaded"
 @pytest.mark.parametrize(
     ("state", "status", "text", "level"),
     [
-        ({"StatusText": POLLS}, "warn", f"the service says: {POLLS} (", "poll"),
-        ({"StatusText": "watching at trace level"}, "ok", "the service says: watching at trace level (", "trace"),
-        ({"StatusText": "job at poll level ends"}, "ok", "the service says: job at poll level ends (", None),
-        ({}, "note", "the service runs: at which level it watches is not known (", None),
-        (None, "note", "the service runs: at which level it watches is not known (", None),
+        ({"StatusText": POLLS}, "warn", f"the service reports: {POLLS} (", "poll"),
+        ({"StatusText": "watching at trace level"}, "ok", "the service reports: watching at trace level (", "trace"),
+        ({"StatusText": "job at poll level ends"}, "ok", "the service reports: job at poll level ends (", None),
+        ({}, "note", "the service runs: its level is unknown (", None),
+        (None, "note", "the service runs: its level is unknown (", None),
     ],
     ids=["polls", "traces", "other-words", "silent", "no-bus"],
 )
@@ -315,27 +315,30 @@ def test_a_service_behind_a_certificate_is_asked_of_systemd(
 ) -> None:
     """No remedy is invented for it, least of all one that this command only guesses; its level is not ours."""
     monkeypatch.setattr(os, "geteuid", lambda: uid)
-    monkeypatch.setattr(trace, "service_runs", lambda: True)
-    monkeypatch.setattr(remedies, "service_runs", lambda: True)
-    monkeypatch.setattr(trace, "Host", lambda: Systemd(state))
+    monkeypatch.setattr(trace_checks, "is_service_running", lambda: True)
+    monkeypatch.setattr(remedies, "is_service_running", lambda: True)
+    monkeypatch.setattr(trace_checks, "ServiceHost", lambda: Systemd(state))
 
-    found = trace.watched(trace.Guarded(), None, WORKS, is_written=False)
+    found = trace_checks.check_recorder(trace_checks.CertificateRequired(), None, WORKS, is_written=False)
     (check,) = found
 
-    assert (check.status, check.text) == (status, f"{text}its page requires a client certificate: not asked)")
+    assert (check.status, check.text) == (status, f"{text}its page requires a client certificate: not queried)")
     assert check.level == level
     assert "restart" not in (check.fix or "")
     assert ("journalctl -u ckptprof" in (check.fix or "")) is (status != "ok")
-    assert [one.status for one in trace.beside(found, WORKS)] == ["ok", "note" if level == "poll" else "ok"]
+    assert [one.status for one in trace_checks.qualify_own_trace(found, WORKS)] == [
+        "ok",
+        "note" if level == "poll" else "ok",
+    ]
 
 
 @pytest.mark.parametrize(("level", "trace_status"), [("poll", "note"), ("trace", "ok")])
 def test_a_trace_that_works_here_is_no_ok_beside_who_polls(level: str, trace_status: str) -> None:
     """It is not what watches."""
-    found = trace.watched(standing(level=level, reasons=()), None, WORKS, is_written=False)
+    found = trace_checks.check_recorder(standing(level=level, reasons=()), None, WORKS, is_written=False)
 
     assert [one.level for one in found] == [level]
-    assert [one.status for one in trace.beside(found, WORKS)] == ["ok", trace_status]
+    assert [one.status for one in trace_checks.qualify_own_trace(found, WORKS)] == ["ok", trace_status]
 
 
 @pytest.mark.root

@@ -91,8 +91,8 @@ def test_a_folder_gets_every_table(db: str, tmp_path: Path) -> None:
     ("arguments", "code", "told"),
     [
         (["--table", "nope"], 2, "there is no table 'nope'"),
-        (["--table", "writers", "-f", "perfetto", "-o", "x"], 2, "--table is of the other formats"),
-        (["--until", "2001-01-01"], 3, "no checkpoint was recorded that fits"),
+        (["--table", "writers", "-f", "perfetto", "-o", "x"], 2, "--table does not apply to perfetto"),
+        (["--until", "2001-01-01"], 3, "no recorded checkpoint matches"),
         (["-o", "/nowhere/x.csv"], 1, "No such file or directory"),
         (["-o", "x" * 300], 1, "File name too long"),
     ],

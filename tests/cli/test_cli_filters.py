@@ -73,7 +73,7 @@ def test_accepted_forms(text: str, expected: int) -> None:
 )  # fmt: skip
 def test_refused_forms(text: str) -> None:
     """Each is a usage error that names what would be accepted."""
-    with pytest.raises(UsageError, match=r"--until .* is no time") as caught:
+    with pytest.raises(UsageError, match=r"--until .* is not a time") as caught:
         filters.moment(text, now_ns=NOW, option="--until")
 
     assert caught.value.exit_code == 2

@@ -94,7 +94,7 @@ def test_examples_parse(name: str, line: str) -> None:
 
     assert name in [words[1] for words in found]
     for words in found:
-        cli.load(words[1]).make_context(f"ckptprof {words[1]}", words[2:])
+        cli.load_command(words[1]).make_context(f"ckptprof {words[1]}", words[2:])
 
 
 def test_codes_are_of_examples() -> None:

@@ -115,7 +115,7 @@ def check(command: str) -> None:
     if len(arguments) == 1 and name in MENTIONED:
         return
     if name in ELSEWHERE or command.removeprefix("ckptprof ") in ELSEWHERE:
-        cli.load(arguments[0]).make_context(f"ckptprof {arguments[0]}", arguments[1:])
+        cli.load_command(arguments[0]).make_context(f"ckptprof {arguments[0]}", arguments[1:])
         return
     if name == "capture":
         Path(arguments[1]).unlink()  # it is there for `replay`
@@ -199,7 +199,7 @@ def test_what_a_page_names_parses(page: Path) -> None:
             continue
         assert name in cli.COMMANDS, command
         try:
-            cli.load(name).make_context(f"ckptprof {name}", arguments)
+            cli.load_command(name).make_context(f"ckptprof {name}", arguments)
         except typer.Exit:  # of --help
             continue
         except (cli._ArgumentError, CkptprofError) as error:
@@ -211,7 +211,7 @@ def test_hints_name_options_that_there_are() -> None:
     """Of whichever command it is about."""
     known = set(FOREIGN_OPTIONS)
     for name in cli.COMMANDS:
-        command = cli.load(name)
+        command = cli.load_command(name)
         known |= {
             option
             for one in command.get_params(command.make_context(name, [], resilient_parsing=True))
@@ -229,7 +229,7 @@ def test_hints_name_options_that_there_are() -> None:
 
 def test_other_names_are_told_of() -> None:
     """No name of another program is a command of ours, and none stands twice."""
-    names = [name for line, _ in cli._INSTEAD for name in line.split()]
+    names = [name for line, _ in cli._SUGGESTIONS for name in line.split()]
 
     assert not set(names) & set(cli.COMMANDS)
     assert len(names) == len(set(names))
@@ -277,7 +277,7 @@ def test_what_is_printed_on_a_first_day_works(
 ) -> None:
     """Without a database, with an empty one, with checkpoints; with a service and without: all that is named."""
     StoreWriter(place / "empty.db", ballast_bytes=0).close()
-    monkeypatch.setattr(location, "RUNNING", place if service else place / "nowhere")
+    monkeypatch.setattr(location, "UNIT_INVOCATION", place if service else place / "nowhere")
     monkeypatch.setenv("COLUMNS", "200")  # no command is broken into two lines
     printed = {}
     for arguments in FIRST_DAY:

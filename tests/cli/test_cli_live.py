@@ -25,7 +25,7 @@ from tests.report.schemas import validate
 from ckptprof.cli.main import main
 from ckptprof.cli.shared.screen import keys_of
 from ckptprof.report.live.state import MAX_LAST
-from ckptprof.service.live.following import Follower
+from ckptprof.service.live.following import LiveReader
 from ckptprof.store.reader import StoreReader
 
 PROGRAM = Path(sys.executable).with_name("ckptprof")
@@ -54,8 +54,10 @@ def test_a_pipe_gets_one_look(options: list[str], db: str, capsys: pytest.Captur
 def test_who_looks_for_days_collects_what_is_left(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The collector of cycles rests for one answer, not for as long as somebody watches."""
     collecting = []
-    state = Follower.state
-    monkeypatch.setattr(Follower, "state", lambda own, at_ns: (collecting.append(gc.isenabled()), state(own, at_ns))[1])
+    state = LiveReader.state
+    monkeypatch.setattr(
+        LiveReader, "state", lambda own, at_ns: (collecting.append(gc.isenabled()), state(own, at_ns))[1]
+    )
 
     assert main(["live", "--once", "--db", db]) == 0
     assert collecting == [True]
@@ -221,9 +223,9 @@ def test_it_follows_the_size_of_the_terminal(terminal: Terminal) -> None:
 def test_what_was_asked_of_the_screen_stands_there(terminal: Terminal) -> None:
     """Sorted, frozen, and as before."""
     terminal.press(b"s")
-    terminal.awaits("the last checkpoints by their duration")
+    terminal.awaits("sorted by duration")
     terminal.press(b"fs")
-    terminal.awaits("frozen: f goes on")
+    terminal.awaits("frozen: f resumes")
     terminal.press(b"f")
     terminal.read()
     terminal.press(b"q")

@@ -100,49 +100,49 @@ def test_nothing_is_left_to_look_through_as_it_ends() -> None:
     ("arguments", "message", "hint"),
     [
         (["reprot"], "there is no command 'reprot'", "did you mean `ckptprof report`?"),
-        (["dump"], "there is no command 'dump'", "`ckptprof export` writes what was recorded as CSV"),
+        (["dump"], "there is no command 'dump'", "`ckptprof export` writes checkpoints as CSV"),
         (["LS", "-l"], "there is no command 'LS'", "`ckptprof list` prints one line for each checkpoint"),
         (["restore"], "there is no command 'restore'", "`ckptprof --help` lists the commands"),
         (["sh", "-c", "a b"], "there is no command 'sh'", "`ckptprof run -- sh -c 'a b'` profiles that command"),
         (["zzz"], "there is no command 'zzz'", "`ckptprof --help` lists the commands"),
         (["\x1b[2J"], r"there is no command '\x1b[2J'", "`ckptprof --help` lists the commands"),
-        (["report", "--nope"], "no such option: --nope", "`ckptprof report --help` tells the options"),
+        (["report", "--nope"], "no such option: --nope", "`ckptprof report --help` lists the options"),
         (["report", "--limit", "0"], "--limit must be a whole number from 1, not '0'", None),
         (["report", "--limit", "x"], "--limit must be a whole number from 1, not 'x'", None),
         (["report", "--limit", "9" * 20], "--limit must be at most 9223372036854775807", None),
         (["list", "--limit", "9" * 20], "--limit must be at most", None),
         (["plan", "--limit", "9" * 20], "--limit must be at most", None),
-        (["report", "--job", "\udcff"], "--job is not UTF-8", "only a path may have other bytes"),
-        (["live", "--once", "--job", "\udcff"], "--job is not UTF-8", "only a path may have other bytes"),
+        (["report", "--job", "\udcff"], "--job is not UTF-8", "only paths may contain other bytes"),
+        (["live", "--once", "--job", "\udcff"], "--job is not UTF-8", "only paths may contain other bytes"),
         (["report", "--db", ""], "--db is empty", "give the path of a file"),
         (["replay", "x.gz", "--db", ""], "--db is empty", "give the path of a file"),
-        (["report", "--kind", "dump"], "invalid value for '--kind'", "`ckptprof report --help` tells the options"),
-        (["report", "extra"], "got unexpected extra argument", "`ckptprof report --help` tells the options"),
+        (["report", "--kind", "dump"], "invalid value for '--kind'", "`ckptprof report --help` lists the options"),
+        (["report", "extra"], "got unexpected extra argument", "`ckptprof report --help` lists the options"),
         (
             ["fleet"],
             "missing argument 'stragglers|cost|limits|newest|collisions|nodes|annotate'. Choose from: strag",
             "`ckptprof fleet",
         ),
         (["completion"], "missing argument 'shell'. Choose from: bash, zsh, fish", "`ckptprof completion --help`"),
-        (["show"], "missing", "`ckptprof show --help` tells the options"),
+        (["show"], "missing", "`ckptprof show --help` lists the options"),
         (["show", "x"], "ID must be a whole number from 0, not 'x'", None),
         (["show", "99999999999999999999"], "ID must be at most 9223372036854775807", None),
-        (["report", "--since", "teatime"], "--since 'teatime' is no time", "write 2h, 30m, 7d, now"),
+        (["report", "--since", "teatime"], "--since 'teatime' is not a time", "write 2h, 30m, 7d, now"),
         (["report", "--fail-on", "stall>"], "--fail-on 'stall>' is not a condition", "write NAME"),
         (["report", "--gpus", "0"], "--gpus must be a whole number from 1, not '0'", None),
         (["agent", "--rate", "nan"], "--rate must be a number from 0.5 to 100, not 'nan'", None),
         (["capture", "x.gz", "--seconds", "soon"], "--seconds must be a number from 0.1, not 'soon'", None),
-        (["capture", "x.gz", "train.py"], "'train.py' is no option of capture", "to record a command, write `ckptprof"),
-        (["capture", "--", "python", "train.py"], "no file was named", "write `ckptprof capture FILE -- CMD`"),
+        (["capture", "x.gz", "train.py"], "unexpected argument 'train.py'", "to record a command, write `ckptprof"),
+        (["capture", "--", "python", "train.py"], "no file was given", "write `ckptprof capture FILE -- CMD`"),
         (["capture", "x.gz", "--"], "no command was given", "write `ckptprof capture FILE -- CMD`"),
-        (["replay", "x.gz", "--since", "teatime"], "--since 'teatime' is no time", "write 2h, 30m, 7d, now"),
+        (["replay", "x.gz", "--since", "teatime"], "--since 'teatime' is not a time", "write 2h, 30m, 7d, now"),
         (
             ["plan", "--failures"],
             "option '--failures' requires an argument",
-            "`ckptprof plan --help` tells the options",
+            "`ckptprof plan --help` lists the options",
         ),
         (["report", "--since", "1h", "--until", "2h"], "--since 1h is not before --until 2h", None),
-        (["completion", "tcsh"], "invalid value for", "`ckptprof completion --help` tells the options"),
+        (["completion", "tcsh"], "invalid value for", "`ckptprof completion --help` lists the options"),
     ],
 )
 def test_usage_errors(arguments: list[str], message: str, hint: str | None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -310,7 +310,7 @@ def test_units_that_there_are_not_are_refused(
     monkeypatch.setenv("CKPTPROF_UNITS", "foo")
 
     assert cli.main(command) == 2
-    said = "ckptprof: CKPTPROF_UNITS='foo' is no system of units\nhint: it is decimal or binary\n"
+    said = "ckptprof: CKPTPROF_UNITS='foo' is not a system of units\nhint: use decimal or binary\n"
     assert capsys.readouterr() == ("", said)
     assert cli.main([command[0], "--help"]) == 0
 

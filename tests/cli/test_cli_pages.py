@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.main import main
 from ckptprof.model import Checkpoint, Kind, Level, Pattern, Progress, Session, Stream, Succession
-from ckptprof.store.migrations import LATEST
+from ckptprof.store.migrations import LATEST_SCHEMA
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
@@ -39,7 +39,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> str:
         end_ns=begin_ns + 10**9, bytes=1 << 20, files=1, path="/c/model.pt", level=Level.POLL, **told,
     )  # fmt: skip
     writer = StoreWriter(path, ballast_bytes=0)
-    writer.begin_session(
+    writer.start_session(
         Session(
             uid="s", host="node-1", boot_id="b", kernel="6.1", version="0", level="poll", start_ns=begin_ns,
             end_ns=now_ns, clean=True,
@@ -141,8 +141,8 @@ def test_a_page_goes_to_standard_output(db: str, folder: Path, capfdbinary: pyte
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--html", "--json"], (2, "two formats")),
-        (["--force"], (2, "are of --html")),
+        (["--html", "--json"], (2, "different formats")),
+        (["--force"], (2, "need --html")),
         (["--html", "-o", "-", "--open"], (2, "needs a file")),
         (["--html", "-", "--open"], (2, "needs a file")),
         (["--html", "a.html", "-o", "b.html"], (2, "both name a file")),
@@ -170,7 +170,7 @@ def test_where_there_is_no_desktop_the_page_is_there_all_the_same(
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     assert main(["report", "--html", "--open", "--db", db]) == 1
-    assert "no desktop" in capsys.readouterr().err
+    assert "no browser" in capsys.readouterr().err
     assert (folder / "ckptprof-report.html").exists()
 
 
@@ -187,14 +187,19 @@ def test_a_difference_is_a_page(folder: Path, db: str, capsys: pytest.CaptureFix
 
 @pytest.mark.parametrize(
     ("version", "told"),
-    [(4, "older ckptprof (schema 4"), (LATEST - 1, "between releases"), (LATEST, ""), (99, "newer ckptprof (schema")],
+    [
+        (4, "older ckptprof (schema 4"),
+        (LATEST_SCHEMA - 1, "between releases"),
+        (LATEST_SCHEMA, ""),
+        (99, "newer ckptprof (schema"),
+    ],
 )
 def test_a_database_of_another_version_makes_no_page(
     version: int, told: str, folder: Path, db: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says which versions; one of this version does, whoever wrote it."""
     other = folder / "other.db"
-    source = FIXTURES / f"schema-{4 if version == 4 else LATEST}.sql"
+    source = FIXTURES / f"schema-{4 if version == 4 else LATEST_SCHEMA}.sql"
     with closing(sqlite3.connect(other)) as connection:
         connection.executescript(source.read_text(encoding="utf-8"))
         connection.execute(f"PRAGMA user_version = {version}")
@@ -217,7 +222,7 @@ def test_a_folder_that_takes_no_file_is_named(folder: Path, db: str, capsys: pyt
     """As sysfs, in which not even root can make one."""
     assert main(["report", "--html", "-o", "/sys/page.html", "--db", db]) in (1, 5)
     out, err = capsys.readouterr()
-    assert (out, "/sys/page.html: " in err, "name a file that can be written" in err) == ("", True, True)
+    assert (out, "/sys/page.html: " in err, "give a writable file" in err) == ("", True, True)
 
 
 def test_a_link_is_not_followed(folder: Path, db: str, capsys: pytest.CaptureFixture[str]) -> None:

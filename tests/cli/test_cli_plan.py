@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof.cli.main import load, main
+from ckptprof.cli.main import load_command, main
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Session
 from ckptprof.store.writer import StoreWriter
 
@@ -40,7 +40,7 @@ def db(tmp_path: Path) -> str:
     path = tmp_path / "ckptprof.db"
     end_ns = time.time_ns()
     writer = StoreWriter(path, ballast_bytes=0)
-    writer.begin_session(
+    writer.start_session(
         Session(
             uid="s", host="node-1", boot_id="b", kernel="6.1", version="0", level="poll",
             start_ns=end_ns - 7200 * SECOND, end_ns=end_ns, clean=True,
@@ -167,11 +167,11 @@ def test_steps_and_speeds(printed: Printed) -> None:
         (["--cost", "30", "--mttf", "3h"], "--cost '30' has no unit"),
         (["--size", "0TB", "--mttf", "3h"], "--size must be more than 0"),
         (["--size", "405B", "--mttf", "3h"], "--size '405B' would be 405 bytes"),
-        (["--size", "5 elephants", "--mttf", "3h"], "'elephants' is no unit of this"),
-        (["--size", "\x1b[2J", "--mttf", "3h"], "is no number with a unit"),
+        (["--size", "5 elephants", "--mttf", "3h"], "'elephants' is not a unit of this option"),
+        (["--size", "\x1b[2J", "--mttf", "3h"], "is not a number with a unit"),
         (["--gpus", "-5"], "--gpus must be more than 0"),
         (["--gpus", "0", "--cost", "1s"], "--gpus must be more than 0"),
-        (["--gpus", "1e400", "--cost", "1s"], "--gpus '1e400' is no number of things"),
+        (["--gpus", "1e400", "--cost", "1s"], "--gpus '1e400' is not a number"),
         (["--mttf", "1e400h", "--cost", "1s"], "--mttf inf is too large"),
         (["--size", "1TB", "--parameters", "1B", "--mttf", "3h"], "--size and --parameters exclude each other"),
         (["--size", "1TB", "--mttf", "3h", "--path", "/", "--free", "1TB"], "--path and --free both"),
@@ -195,7 +195,7 @@ def test_refused(arguments: list[str], reason: str, printed: Printed) -> None:
 def test_every_option_is_documented() -> None:
     """docs/plan.md has a row for each option, and for no other."""
     text = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text(encoding="utf-8")
-    options = {option for parameter in load("plan").params for option in parameter.opts}
+    options = {option for parameter in load_command("plan").params for option in parameter.opts}
     rows = re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE)
 
     assert sorted(rows) == sorted(options - {"--help"})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptprof.cli.shared import figures as units
+from ckptprof.cli.shared import typed_values as units
 from ckptprof.errors import UsageError
 
 PARSERS = (
@@ -60,7 +60,7 @@ def test_rates(text: str, rate: float) -> None:
 def test_counts(text: str, count: float | None) -> None:
     """Thousands, millions, billions and trillions by their letters."""
     if count is None:
-        with pytest.raises(UsageError, match="no unit of this"):
+        with pytest.raises(UsageError, match="not a unit of this"):
             units.count(text, "--x")
     else:
         assert units.count(text, "--x") == pytest.approx(count)
@@ -75,19 +75,19 @@ def test_failures() -> None:
 @pytest.mark.parametrize(
     ("parse", "text", "reason"),
     [
-        (units.seconds, "30", "has no unit"), (units.seconds, "5x", "'x' is no unit of this"),
-        (units.seconds, "1h5", "'h5' is no unit of this"), (units.seconds, "", "no number with a unit"),
-        (units.seconds, "1,5h", "no unit of this"), (units.seconds, "5 TB", "'TB' is no unit of this"),
-        (units.seconds, "soon", "no number with a unit"), (units.seconds, "--", "no number with a unit"),
-        (units.size, "405B", "would be 405 bytes"), (units.size, "5T", "'T' is no unit of this"),
+        (units.seconds, "30", "has no unit"), (units.seconds, "5x", "'x' is not a unit of this option"),
+        (units.seconds, "1h5", "'h5' is not a unit of this option"), (units.seconds, "", "not a number with a unit"),
+        (units.seconds, "1,5h", "not a unit of this"), (units.seconds, "5 TB", "'TB' is not a unit of this option"),
+        (units.seconds, "soon", "not a number with a unit"), (units.seconds, "--", "not a number with a unit"),
+        (units.size, "405B", "would be 405 bytes"), (units.size, "5T", "'T' is not a unit of this option"),
         (units.size, "5Tb", "counts bits"), (units.size, "5Gbit", "counts bits"),
         (units.size, "5Gib", "counts bits"), (units.size, "5b", "counts bits"),
-        (units.size, "5 XB", "no unit of this"), (units.size, "1.2.3TB", "no unit of this"),
-        (units.rate, "65GB", "'GB' is no unit of this"), (units.rate, "65", "no unit of this"),
-        (units.rate, "100Gb/s", "counts bits"), (units.rate, "1GB/h", "no unit of this"),
-        (units.count, "405GB", "no unit of this"), (units.whole, "2.5", "not a whole number"),
-        (units.whole, "inf", "no number of things"), (units.whole, "nan", "no number of things"),
-        (units.failures, "12", "in what time"),
+        (units.size, "5 XB", "not a unit of this"), (units.size, "1.2.3TB", "not a unit of this"),
+        (units.rate, "65GB", "'GB' is not a unit of this option"), (units.rate, "65", "not a unit of this"),
+        (units.rate, "100Gb/s", "counts bits"), (units.rate, "1GB/h", "not a unit of this"),
+        (units.count, "405GB", "not a unit of this"), (units.whole, "2.5", "not a whole number"),
+        (units.whole, "inf", "is not a number"), (units.whole, "nan", "is not a number"),
+        (units.failures, "12", "no period"),
         (units.failures, "1.5/3d", "not a whole number"), (units.failures, "12/3", "has no unit"),
     ],
 )  # fmt: skip

@@ -51,7 +51,7 @@ def db(tmp_path: Path) -> str:
     now_ns = time.time_ns()
     start_ns = now_ns - 600 * SECOND
     writer = StoreWriter(path, ballast_bytes=0)
-    writer.begin_session(
+    writer.start_session(
         Session(
             uid="s", host="node-1", boot_id="b", kernel="6.1", version="0", level="poll",
             start_ns=start_ns, end_ns=now_ns,
@@ -193,9 +193,9 @@ def test_show(db: str, capsys: pytest.CaptureFixture[str]) -> None:
             7,
             ["count>3: it is 4", "save_max>1.5s: it is 2.00 s"],
         ),
-        (["--fail-on", "stall_p95>60s"], 8, ["stall_p95>60s cannot be judged: not observed for any of 3 saves"]),
-        (["--fail-on", "stall_p95>60s", "--allow-unknown"], 0, ["stall_p95>60s cannot be judged"]),
-        (["--fail-on", "stall_p95>60s,saves=3"], 7, ["stall_p95>60s cannot be judged", "saves=3: it is 3"]),
+        (["--fail-on", "stall_p95>60s"], 8, ["stall_p95>60s cannot be decided: not observed for any of 3 saves"]),
+        (["--fail-on", "stall_p95>60s", "--allow-unknown"], 0, ["stall_p95>60s cannot be decided"]),
+        (["--fail-on", "stall_p95>60s,saves=3"], 7, ["stall_p95>60s cannot be decided", "saves=3: it is 3"]),
         (["--fail-on", "limit=device", "--json"], 8, ["no checkpoint has a known limit"]),
         (["--job", "nobody", "--fail-on", "count<1"], 7, ["count<1: it is 0"]),
         (["--job", "nobody", "--fail-on", "incomplete>0"], 3, ["found no matching checkpoint"]),
@@ -256,7 +256,7 @@ def test_diff_of_jobs_ranges_and_databases(db: str, tmp_path: Path, capsys: pyte
     assert [ranges[side]["checkpoints"] for side in ("before", "after")] == [2, 2]
     assert "Too few saves to tell (3 vs 3): record at least 4 on each side" in " ".join(databases.split())
     assert _inert(jobs + databases)
-    assert err.startswith("ckptprof: --fail-on duration>10% cannot be judged: too few saves to tell (3 vs 3)")
+    assert err.startswith("ckptprof: --fail-on duration>10% cannot be decided: too few saves to tell (3 vs 3)")
 
 
 def test_diff_of_a_job_with_a_slash_in_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -273,10 +273,10 @@ def test_diff_of_a_job_with_a_slash_in_its_name(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["job-1", "nobody"], 3, "'nobody' has no checkpoint that fits"),
-        (["job-1", "job-2", "--job", "x"], 2, "'job-1' is taken for a job, and so is --job x"),
-        (["1h..2h", "job-1"], 2, "'1h..2h' is no time range"),
-        (["1h..x", "job-1"], 2, "the end of 'x' is no time"),
+        (["job-1", "nobody"], 3, "'nobody' has no matching checkpoint"),
+        (["job-1", "job-2", "--job", "x"], 2, "'job-1' and --job x both name a job"),
+        (["1h..2h", "job-1"], 2, "'1h..2h' is not a time range"),
+        (["1h..x", "job-1"], 2, "the end of 'x' is not a time"),
         (["/nowhere/x.db", "job-1"], 6, "no database at /nowhere/x.db"),
         (["job-1", "nope.db"], 6, "/nope.db"),
         (["runs/before", "job-1"], 6, "no database at runs/before"),

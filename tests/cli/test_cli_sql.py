@@ -66,10 +66,10 @@ def test_a_statement_is_read_from_standard_input(
     ("arguments", "told"),
     [
         (["DELETE FROM checkpoints"], "only SELECT is allowed"),
-        (["SELECT 1", "--csv", "--json"], "two formats"),
+        (["SELECT 1", "--csv", "--json"], "different formats"),
         (["SELECT 1 AS a, 2 AS a", "--json"], "two columns are called 'a'"),
         (["SELECT nope FROM v_ranks"], "no such column: nope"),
-        (["SELECT '\udcff'"], "the question is not UTF-8"),
+        (["SELECT '\udcff'"], "the statement is not UTF-8"),
     ],
 )
 def test_mistakes_are_told(db: str, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:

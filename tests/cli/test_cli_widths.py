@@ -107,13 +107,13 @@ def test_a_ceiling_does_so_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("columns", WIDTHS)
 def test_the_standing_of_the_service_does_so_too(columns: int) -> None:
     """With everything that there may be to say."""
-    standing = service.Standing(
+    standing = service.ServiceStatus(
         installed=True, enabled=True, active=True, state="active", status="watching at poll level", user=False,
         unit="/etc/systemd/system/ckptprof.service", runs="/opt/ckptprof/bin/ckptprof agent --level auto",
         from_here=False, outdated=True, database="/var/lib/ckptprof/ckptprof.db", readable=False,
     )  # fmt: skip
     for action, steps in (("status", ()), ("install", ("write /etc/systemd/system/ckptprof.service",))):
-        text = service.render(service.Outcome(action, dry_run=True, steps=steps, service=standing), width=columns)
+        text = service.render(service.ActionResult(action, dry_run=True, steps=steps, service=standing), width=columns)
 
         assert cells(widest(text)) <= columns
 

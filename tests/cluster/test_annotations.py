@@ -12,7 +12,7 @@ from tests.cluster.test_commands import write
 from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
-from ckptprof.cluster.fleet.annotations import JobId, notes
+from ckptprof.cluster.fleet.annotations import JobId, annotation_texts
 from ckptprof.cluster.merging import merge
 from ckptprof.service.commands import accounting
 
@@ -180,7 +180,7 @@ def test_what_slurm_refuses_is_said(site: Path, slurm: Slurm, capsys: pytest.Cap
 
     assert main(["fleet", "annotate", "--db", str(site), "--write"]) == 1
     told = capsys.readouterr()
-    assert "not written: of job 8812: sacctmgr ended with 1: sacctmgr: error: Access/permission denied" in told.err
+    assert "not written: comment of job 8812: sacctmgr ended with 1: sacctmgr: error: Access/permission" in told.err
     assert "1 failed" in told.out
 
 
@@ -202,7 +202,7 @@ def test_accounting_that_does_not_answer_holds_nobody(
     site: Path, slurm: Slurm, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is left after a while."""
-    monkeypatch.setattr(accounting, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(accounting, "CALL_TIMEOUT_SECONDS", 0.2)
     (slurm.state.parent / "sacct").write_text("#!/bin/sh\nexec sleep 1000\n")
 
     assert main(["fleet", "annotate", "--db", str(site), "--write"]) == 1
@@ -219,7 +219,7 @@ def test_runs_of_one_job_share_a_note_and_no_text_of_the_job_is_in_it() -> None:
         *Job(nodes=2, saves=1, name=name, key="kubernetes:x/5", job_id="pod").seen()[0],
     ]
 
-    made = notes(merge(records))
+    made = annotation_texts(merge(records))
 
     assert {job: note.split()[1] for job, note in made.items()} == {
         JobId("alpha", "5"): "saves=5", JobId("beta", "5"): "saves=1"

@@ -34,7 +34,7 @@ def _database(path: Path, record: NodeRecord) -> Path:
     assert watched.start_ns is not None
     assert watched.end_ns is not None
     with closing(StoreWriter(path, ballast_bytes=0)) as writer:
-        writer.begin_session(
+        writer.start_session(
             Session(
                 uid=record.host, host=record.host, boot_id="b", kernel="6.1", version="0", level="poll",
                 start_ns=watched.start_ns, end_ns=watched.end_ns, clean=True,
@@ -140,7 +140,7 @@ def test_what_is_of_one_node_says_so(nodes: Path, words: list[str], capsys: pyte
     """In one line, and writes nothing."""
     assert main([*words, "--db", str(nodes)]) == 2
 
-    assert "of one node" in capsys.readouterr().err
+    assert "one node only" in capsys.readouterr().err
 
 
 def test_a_condition_is_judged_of_the_whole(nodes: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_told(nodes: Path, capsys: pyt
     assert len(_json(capsys, "report", *named)["unread"]) == 5  # type: ignore[arg-type]
     assert main(["report", *named]) == 6
     assert main(["show", "13", *named]) == 6
-    assert "there is no checkpoint 13 in what could be read" in capsys.readouterr().err
+    assert "no checkpoint 13 in the readable databases" in capsys.readouterr().err
 
 
 def test_a_file_copied_while_it_is_written_tells_what_it_has(
@@ -193,7 +193,7 @@ def test_a_file_copied_while_it_is_written_tells_what_it_has(
     write(folder, records[:1])
     record = records[1]
     with closing(StoreWriter(tmp_path / "live.db", ballast_bytes=0)) as writer:
-        writer.begin_session(
+        writer.start_session(
             Session(
                 uid="s", host=record.host, boot_id="b", kernel="6.1", version="0", level="poll",
                 start_ns=record.watched.start_ns or 0, end_ns=record.watched.end_ns or 0, clean=True,

@@ -13,11 +13,11 @@ from tests.cluster.nodes import BEGIN_NS, EVERY, HOLD_NS, NOBODY_KNOWS, SECOND, 
 
 from ckptprof.cluster.fleet import collisions as meeting
 from ckptprof.cluster.fleet.collisions import collisions
-from ckptprof.cluster.fleet.costs import BY, WEEK, costs
+from ckptprof.cluster.fleet.fleet_costs import BY, WEEK, costs
 from ckptprof.cluster.fleet.limits import limits
-from ckptprof.cluster.fleet.newest import newest
+from ckptprof.cluster.fleet.newest_steps import newest_restorable
 from ckptprof.cluster.fleet.nodes import nodes
-from ckptprof.cluster.fleet.stragglers import stragglers
+from ckptprof.cluster.fleet.straggler_nodes import stragglers
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.diagnose.plan.intervals import daly_exact
@@ -164,7 +164,7 @@ def test_the_newest_step_is_the_last_one_that_is_whole() -> None:
         records[1], checkpoints=(*records[1].checkpoints[:-2], risky, records[1].checkpoints[-1])
     )
 
-    (one,) = newest(merge(records), records, LATER_NS).jobs
+    (one,) = newest_restorable(merge(records), records, LATER_NS).jobs
 
     assert (one.job, one.step, one.unusable, one.saves, one.restarts) == ("train", 1000, 2, 12, 0)
     assert one.age_seconds == pytest.approx(3 * EVERY - 60, abs=1)  # their nodes were watched until then
@@ -184,7 +184,7 @@ def test_a_save_without_the_part_of_a_node_is_no_step_to_go_back_to(missing: dic
     """A node that wrote before has a part of it, which nobody saw."""
     records = _records(Job(nodes=4, **missing))
 
-    (one,) = newest(merge(records), records, LATER_NS).jobs
+    (one,) = newest_restorable(merge(records), records, LATER_NS).jobs
 
     unseen = len(missing["lost"][3])
     assert (one.step, one.unusable) == (1200 - 100 * unseen, unseen)
@@ -194,7 +194,7 @@ def test_nodes_that_never_wrote_are_not_missed() -> None:
     """One saves for all, or the databases of the others were never collected; or from one time on one saves for all."""
     alone, changes = Job(nodes=4, writers=[0]), Job(nodes=4, lost={n: range(5, 12) for n in (1, 2, 3)})
     for records in (_records(alone), _records(Job(nodes=4))[:2], _records(changes)):
-        (one,) = newest(merge(records), records, LATER_NS).jobs
+        (one,) = newest_restorable(merge(records), records, LATER_NS).jobs
 
         assert (one.step, one.unusable) == (1200, 0)
 
@@ -204,7 +204,7 @@ def test_a_job_on_its_way_is_not_overdue() -> None:
     records = _records(Job(nodes=2))
     now_ns = BEGIN_NS + round((11 * EVERY + 100) * SECOND)
 
-    (one,) = newest(merge(records), records, now_ns).jobs
+    (one,) = newest_restorable(merge(records), records, now_ns).jobs
 
     assert (one.is_overdue, one.unusable) == (False, 0)
     assert one.age_seconds == pytest.approx(100, abs=1)
@@ -214,7 +214,7 @@ def test_a_clock_that_is_ahead_makes_no_save_older() -> None:
     """What it is ahead is taken off, as it is off the save."""
     records = _records(Job(nodes=4, ahead_s={1: 700.0}, clocks={1: NOBODY_KNOWS}))
 
-    (one,) = newest(merge(records), records, LATER_NS).jobs
+    (one,) = newest_restorable(merge(records), records, LATER_NS).jobs
 
     assert one.age_seconds == pytest.approx(EVERY - 60, abs=1)
 
@@ -228,7 +228,7 @@ def test_a_job_without_a_step_to_go_back_to_comes_first() -> None:
         Job(nodes=1, kind=Kind.RESTORE, name="eval", key="a"),
     )
 
-    told = newest(merge(records), records, LATER_NS)
+    told = newest_restorable(merge(records), records, LATER_NS)
 
     assert [(one.job, one.step, one.age_seconds is None) for one in told.jobs] == [
         ("llm", None, True),
@@ -246,7 +246,7 @@ def test_how_often_to_save_follows_from_the_restarts_of_the_whole_fleet() -> Non
     back = [replace(run, saves=1, kind=Kind.RESTORE, begin_s=run.begin_s - 100, first_step=1200) for run in runs[1:]]
     records = _records(*runs, *back, Job(nodes=4))
 
-    told = newest(merge(records), records, LATER_NS)
+    told = newest_restorable(merge(records), records, LATER_NS)
 
     llm, train = sorted(told.jobs, key=lambda one: one.job)
     spent = 3 * 2 * (11 * EVERY + HOLD) + 2 * 2 * 100 + 4 * (11 * EVERY + HOLD)
@@ -393,6 +393,6 @@ def test_of_nothing_nothing_is_told() -> None:
     assert stragglers(()).nodes == ()
     assert costs((), "job", timezone.utc).rows == ()
     assert limits((), None).periods[0].limits == ()
-    assert newest((), (), 0).jobs == ()
+    assert newest_restorable((), (), 0).jobs == ()
     assert collisions(()).pairs == ()
     assert nodes((), ()).nodes == ()

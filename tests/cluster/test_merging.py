@@ -11,7 +11,7 @@ from tests.cluster.nodes import EVERY, GOOD, HOLD_NS, JITTER, NOBODY_KNOWS, SECO
 
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodeRecord
-from ckptprof.frameworks.runkeys import run_of
+from ckptprof.frameworks.runkeys import identify_run
 from ckptprof.model import Clock, Destination, Kind, Level, Medium, Place, Sent, Watched
 
 NODES = (2, 8, 64)
@@ -308,7 +308,7 @@ def test_a_folder_of_several_jobs_joins_nothing(*, has_steps: bool) -> None:
 def _key(job: int, **told: str) -> str:
     """Return the key that a rank of a Slurm job makes."""
     environment = {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alpha", **told}
-    run = run_of(environment, None)
+    run = identify_run(environment, None)
 
     assert run is not None
     return run.key

@@ -12,7 +12,7 @@ from tests.cluster.nodes import NOBODY_KNOWS, Job
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.report.clean import width as cells
-from ckptprof.report.cluster import page
+from ckptprof.report.cluster import nodes_report
 
 HOSTILE = "node\x1b[2J\u202e\n\x07"
 
@@ -36,22 +36,24 @@ def test_nothing_is_too_wide_or_harms(width: int, *, whole: bool) -> None:
     merged = merge(records)
     unread = [f"{HOSTILE}.db is damaged"]
 
-    text = page.render(merged, records, unread, width=width, colour=False, zone=timezone.utc, whole=whole) + page.table(
-        merged, width=width, colour=False, zone=timezone.utc
+    text = nodes_report.render(
+        merged, records, unread, width=width, colour=False, zone=timezone.utc, whole=whole
+    ) + nodes_report.table(merged, width=width, colour=False, zone=timezone.utc)
+    text += "".join(
+        nodes_report.render_checkpoint(one, width=width, colour=False, zone=timezone.utc) for one in merged[:5]
     )
-    text += "".join(page.whole(one, width=width, colour=False, zone=timezone.utc) for one in merged[:5])
 
     assert max(map(cells, text.splitlines())) <= width
     assert {unicodedata.category(one) for one in text} & {"Cf", "Cs", "Co"} == set()
     assert {one for one in text if unicodedata.category(one) == "Cc"} == {"\n"}
-    assert {line.count("\t") for line in page.tabs(merged, timezone.utc).splitlines()} == {16}
+    assert {line.count("\t") for line in nodes_report.tabs(merged, timezone.utc).splitlines()} == {16}
 
 
 def test_a_page_tells_what_was_not_seen() -> None:
     """Nodes that only waited, that no database tells of, clocks that are off, databases that could not be read."""
     records = _records()
 
-    text = page.render(merge(records), records, ["x.db is damaged"], width=200, colour=False, zone=timezone.utc)
+    text = nodes_report.render(merge(records), records, ["x.db is damaged"], width=200, colour=False, zone=timezone.utc)
 
     assert "Not read     x.db is damaged" in text
     assert "Missing      10 of 70 checkpoints have nodes" in text
@@ -65,6 +67,6 @@ def test_clocks_that_nobody_vouches_for_and_agree_are_not_told() -> None:
     """Starts of saves differ by more from save to save than between the nodes in the middle."""
     records, _ = Job(nodes=4, clocks=dict.fromkeys(range(4), NOBODY_KNOWS)).seen()
 
-    text = page.render(merge(records), records, [], width=200, colour=False, zone=timezone.utc)
+    text = nodes_report.render(merge(records), records, [], width=200, colour=False, zone=timezone.utc)
 
     assert "begins each save" not in text

@@ -15,8 +15,8 @@ from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
 from ckptprof.service.shipping.shipper import Shipper, to_server
-from ckptprof.store.fleet import reader
-from ckptprof.store.fleet.target import target_of
+from ckptprof.store.fleet import server_reader
+from ckptprof.store.fleet.target import parse_target
 
 pytestmark = pytest.mark.postgres
 
@@ -33,7 +33,7 @@ def url(server: Server, fleet: str, nodes: list[Path]) -> str:
     """Return where all of them were shipped to."""
     url = server.url(fleet)
     for db in nodes:
-        Shipper(db, to_server(target_of(url)), names=True).send()
+        Shipper(db, to_server(parse_target(url)), names=True).send()
     return url
 
 
@@ -78,7 +78,7 @@ def test_all_of_it_goes_through_pgbouncer(
     """In transaction mode, where the transactions of four nodes and their readers take turns at one connection."""
     roles = server.role("site", "ckptprof_site"), server.role("alice", "ckptprof_reader")
     with bounced(server, *roles) as bouncer, ThreadPoolExecutor(len(nodes)) as together:
-        target = target_of(bouncer.url(fleet, "site"))
+        target = parse_target(bouncer.url(fleet, "site"))
         ways = [Shipper(db, to_server(target), names=True) for db in nodes * 2]
         sent = [round_.events for round_ in together.map(Shipper.send, ways)]
 
@@ -114,16 +114,16 @@ def test_one_node_that_sends_rubbish_hides_no_other(
     told = json.loads(text)
     validate("cluster", told)
     assert (len(told["checkpoints"]), len(told["unread"])) == (12, 1)
-    assert "2 checkpoints of evil\\x1b are none" in complaints
+    assert "2 checkpoints of evil\\x1b are invalid" in complaints
 
 
 def test_more_than_can_be_read_at_once_is_not_begun(
     url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What would fill the memory is told before; exactly as many are read."""
-    monkeypatch.setattr(reader, "MOST_READ", 48)
+    monkeypatch.setattr(server_reader, "MAX_CHECKPOINTS", 48)
     assert main(["list", "--db", url]) == 0
-    monkeypatch.setattr(reader, "MOST_READ", 47)
+    monkeypatch.setattr(server_reader, "MAX_CHECKPOINTS", 47)
 
     assert main(["list", "--db", url]) == 6
 
@@ -133,7 +133,7 @@ def test_more_than_can_be_read_at_once_is_not_begun(
 def test_a_server_that_has_nothing_says_so(server: Server, fleet: str, capsys: pytest.CaptureFixture[str]) -> None:
     """And what would change that."""
     assert main(["report", "--db", server.url(fleet)]) == 6
-    assert "no node has sent anything" in capsys.readouterr().err
+    assert "no node has shipped" in capsys.readouterr().err
 
 
 def test_a_server_that_is_away_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

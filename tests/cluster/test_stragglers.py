@@ -9,10 +9,10 @@ import pytest
 from tests.cluster.nodes import NOBODY_KNOWS, SECOND, Job, groups, recorded
 
 from ckptprof.cluster import clocks
-from ckptprof.cluster.clocks import Event, Timed
+from ckptprof.cluster.clocks import NodeEvent, TimedEvent
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodePart, NodeRecord
-from ckptprof.cluster.stragglers import last_of, slow_nodes, told
+from ckptprof.cluster.stragglers import describe_straggler, find_last_node, slow_nodes
 
 
 def _named(job: Job) -> list[str | None]:
@@ -34,10 +34,11 @@ def test_nor_is_less_than_a_twentieth(late_s: float, *, is_named: bool) -> None:
     }
 
 
-def _group(ends_s: Collection[float]) -> list[Timed]:
+def _group(ends_s: Collection[float]) -> list[TimedEvent]:
     """Return what nodes did that ended so many seconds after a start."""
     return [
-        Timed(Event(f"node-{n}", "", recorded()), 0, round(end * SECOND), 0) for n, end in enumerate(ends_s, start=1)
+        TimedEvent(NodeEvent(f"node-{n}", "", recorded()), 0, round(end * SECOND), 0)
+        for n, end in enumerate(ends_s, start=1)
     ]
 
 
@@ -58,7 +59,7 @@ def test_the_last_stands_out_of_what_the_others_differ_by(
     ends_s: tuple[float, ...], last: tuple[str, int] | None
 ) -> None:
     """By five times their median deviation; of two slow nodes it is the last."""
-    assert last_of(_group(ends_s), 0) == last
+    assert find_last_node(_group(ends_s), 0) == last
 
 
 def _committing(job: Job, *, is_told: bool) -> list[NodeRecord]:
@@ -147,7 +148,7 @@ def test_a_node_with_more_bytes_is_as_fast_as_the_others(size: int, seconds: flo
     """From a tenth more on, at nine tenths of their rate at least."""
     others = [_part(f"node-{n}", 100, 10) for n in range(3)]
 
-    last = told("slow", SECOND, [*others, _part("slow", size, seconds)])
+    last = describe_straggler("slow", SECOND, [*others, _part("slow", size, seconds)])
 
     assert last.is_by_size is is_by_size
     assert last.bytes_ratio == size / 100
@@ -189,8 +190,8 @@ def test_a_node_may_begin_half_a_minute_after_the_others(late_s: float, *, is_on
 def test_the_work_grows_with_the_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is compared with the few checkpoints that are open as it begins, however many there are."""
     asked = []
-    takes = clocks._Group.takes
-    monkeypatch.setattr(clocks._Group, "takes", lambda *given: asked.append(1) or takes(*given))
+    takes = clocks._CheckpointGroup.accepts
+    monkeypatch.setattr(clocks._CheckpointGroup, "accepts", lambda *given: asked.append(1) or takes(*given))
     counts = []
     for saves in (50, 100):
         records, _ = Job(nodes=16, saves=saves, clocks={1: NOBODY_KNOWS}).seen()

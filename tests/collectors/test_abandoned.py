@@ -14,7 +14,15 @@ import pytest
 from tests.patience import LIFETIME, PATIENCE_SECONDS, wait_until
 
 from ckptprof_collectors import abandoned
-from ckptprof_collectors.abandoned import MAX_EACH_KIND, Abandoned, has_ended, in_time, run, sleep_of, wait
+from ckptprof_collectors.abandoned import (
+    MAX_PER_KIND,
+    AbandonedWork,
+    call_with_timeout,
+    reap,
+    run_program,
+    uninterruptible_sleep,
+    wait_child,
+)
 
 # The parent of a vfork(2) sleeps in state D until its child executes, which it does not before the FIFO is opened
 ASLEEP = """import os, sys
@@ -22,9 +30,9 @@ os.posix_spawn('/bin/true', ['true'], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0,
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> Abandoned:
+def left(monkeypatch: pytest.MonkeyPatch) -> AbandonedWork:
     """Return a list of its own for this test."""
-    own = Abandoned()
+    own = AbandonedWork()
     monkeypatch.setattr(abandoned, "ABANDONED", own)
     return own
 
@@ -34,36 +42,36 @@ def sleeper() -> Iterator[int]:
     """Return a child that ends when it is killed."""
     pid = os.posix_spawn("/bin/sleep", ["sleep", LIFETIME], {})
     yield pid
-    if not has_ended(pid):
+    if not reap(pid):
         os.kill(pid, signal.SIGKILL)
-        wait(pid, PATIENCE_SECONDS)
+        wait_child(pid, PATIENCE_SECONDS)
 
 
 def test_a_child_is_waited_for_as_long_as_is_said(sleeper: int) -> None:
     """None for one that runs; afterwards its status, once."""
-    assert wait(sleeper, 0.0) is None
-    assert not has_ended(sleeper)
+    assert wait_child(sleeper, 0.0) is None
+    assert not reap(sleeper)
     os.kill(sleeper, signal.SIGKILL)
-    ended = wait(sleeper, PATIENCE_SECONDS)
+    ended = wait_child(sleeper, PATIENCE_SECONDS)
 
     assert ended is not None
     assert (os.WTERMSIG(ended[0]), ended[1].ru_maxrss > 0) == (signal.SIGKILL, True)
-    assert has_ended(sleeper)  # whoever reaped it
+    assert reap(sleeper)  # whoever reaped it
 
 
 def test_what_is_left_is_counted_until_it_ends() -> None:
     """By kind and by user; a kind of which too many are left is full, and the others are not."""
-    gates = [threading.Event() for _ in range(MAX_EACH_KIND)]
-    own = Abandoned()
+    gates = [threading.Event() for _ in range(MAX_PER_KIND)]
+    own = AbandonedWork()
     for number, gate in enumerate(gates):
         assert not own.is_full("stacks")
         own.add("stacks", gate.is_set, user=number % 2)
-    own.review()
+    own.remove_ended()
 
-    assert (own.count(), own.count("stacks", user=1), own.count("gpus")) == (MAX_EACH_KIND, MAX_EACH_KIND // 2, 0)
+    assert (own.count(), own.count("stacks", user=1), own.count("gpus")) == (MAX_PER_KIND, MAX_PER_KIND // 2, 0)
     assert (own.is_full("stacks"), own.is_full("gpus")) == (True, False)
     gates[1].set()
-    own.review()
+    own.remove_ended()
     assert (own.count("stacks"), own.count("stacks", user=1), own.is_full("stacks")) == (3, 1, False)
 
 
@@ -93,31 +101,33 @@ class Unkillable:
         return 0 if Unkillable.ends else None
 
 
-def test_a_program_that_ignores_its_end_is_left(left: Abandoned, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_ignores_its_end_is_left(left: AbandonedWork, monkeypatch: pytest.MonkeyPatch) -> None:
     """And reaped when it ends; `subprocess.run` would wait."""
     monkeypatch.setattr(Unkillable, "ends", False)
     monkeypatch.setattr(abandoned.subprocess, "Popen", Unkillable)
     with pytest.raises(subprocess.TimeoutExpired):
-        run(["program"], timeout_seconds=1.0)
+        run_program(["program"], timeout_seconds=1.0)
 
-    left.review()
+    left.remove_ended()
     assert left.count("program") == 1
     monkeypatch.setattr(Unkillable, "ends", True)
-    left.review()
+    left.remove_ended()
     assert left.count() == 0
 
 
-def test_a_program_is_run(left: Abandoned) -> None:
+def test_a_program_is_run(left: AbandonedWork) -> None:
     """What it prints and how it ends are returned; after its time it is ended, and none is left."""
-    done = run([sys.executable, "-c", "import sys; print('out'); sys.exit('error')"], timeout_seconds=PATIENCE_SECONDS)
+    done = run_program(
+        [sys.executable, "-c", "import sys; print('out'); sys.exit('error')"], timeout_seconds=PATIENCE_SECONDS
+    )
 
     assert (done.returncode, done.stdout, done.stderr) == (1, "out\n", "error\n")
     with pytest.raises(subprocess.TimeoutExpired):
-        run(["/bin/sleep", LIFETIME], timeout_seconds=0.1)
-    wait_until(lambda: left.review() or left.count() == 0)
+        run_program(["/bin/sleep", LIFETIME], timeout_seconds=0.1)
+    wait_until(lambda: left.remove_ended() or left.count() == 0)
 
 
-def test_work_in_a_thread_is_left_and_bounded(left: Abandoned) -> None:
+def test_work_in_a_thread_is_left_and_bounded(left: AbandonedWork) -> None:
     """What it returns and raises is its caller's; where too many hang no other begins."""
     gate, began = threading.Event(), list[int]()
 
@@ -125,27 +135,27 @@ def test_work_in_a_thread_is_left_and_bounded(left: Abandoned) -> None:
         began.append(1)
         gate.wait(PATIENCE_SECONDS)
 
-    assert in_time("work", lambda: 7, PATIENCE_SECONDS) == 7
+    assert call_with_timeout("work", lambda: 7, PATIENCE_SECONDS) == 7
     with pytest.raises(ZeroDivisionError):
-        in_time("work", lambda: 1 // 0, PATIENCE_SECONDS)
-    for _ in range(MAX_EACH_KIND + 2):
+        call_with_timeout("work", lambda: 1 // 0, PATIENCE_SECONDS)
+    for _ in range(MAX_PER_KIND + 2):
         with pytest.raises(TimeoutError):
-            in_time("work", hang, 0.0)
-    assert left.count("work") == MAX_EACH_KIND
+            call_with_timeout("work", hang, 0.0)
+    assert left.count("work") == MAX_PER_KIND
     gate.set()
-    wait_until(lambda: left.review() or left.count() == 0)
-    assert len(began) == MAX_EACH_KIND
-    assert in_time("work", lambda: 8, PATIENCE_SECONDS) == 8
+    wait_until(lambda: left.remove_ended() or left.count() == 0)
+    assert len(began) == MAX_PER_KIND
+    assert call_with_timeout("work", lambda: 8, PATIENCE_SECONDS) == 8
 
 
 def test_a_sleep_that_no_signal_interrupts_is_seen(tmp_path: Path, sleeper: int) -> None:
     """The same one twice; none of a process that sleeps as most do, or is gone."""
     os.mkfifo(tmp_path / "gate")
     asleep = os.posix_spawn(sys.executable, [sys.executable, "-c", ASLEEP, str(tmp_path / "gate")], {})
-    wait_until(lambda: sleep_of(asleep) is not None)
+    wait_until(lambda: uninterruptible_sleep(asleep) is not None)
 
-    assert sleep_of(asleep) == sleep_of(asleep)
-    assert sleep_of(sleeper) is None
+    assert uninterruptible_sleep(asleep) == uninterruptible_sleep(asleep)
+    assert uninterruptible_sleep(sleeper) is None
     (tmp_path / "gate").write_text("")
-    assert wait(asleep, PATIENCE_SECONDS) is not None
-    assert sleep_of(asleep) is None
+    assert wait_child(asleep, PATIENCE_SECONDS) is not None
+    assert uninterruptible_sleep(asleep) is None

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from ckptprof_collectors.counted import Unit
+from ckptprof_collectors.counters import Unit
 from ckptprof_collectors.registry import COLLECTORS
 from ckptprof_collectors.samples import COUNTED, NOT_COUNTED, Sample
 
@@ -42,7 +42,7 @@ def test_every_counter_is_kept_or_left_out(kind: Any) -> None:
     """A new field of a sample fails here until it is declared, or named among those that are not kept."""
     counted = kind.counted
     fields = [column.field for column in counted.columns]
-    named = [*fields, *counted.left_out, *counted.name]
+    named = [*fields, *counted.excluded, *counted.name]
     assert len(set(named)) == len(named)
     assert set(named) == numbers(kind) | set(counted.name)
 
@@ -72,19 +72,19 @@ NEW = """
 from typing import ClassVar
 import msgspec
 from ckptprof_collectors import samples
-from ckptprof_collectors.counted import Column, Counted, Unit
+from ckptprof_collectors.counters import CounterField, CounterGroup, Unit
 
 class Load(msgspec.Struct, frozen=True, array_like=True, tag="load"):
     running: int
-    counted: ClassVar = Counted("load", (Column("running", "load_running", "Tasks that run.", gauge=True),),
+    counted: ClassVar = CounterGroup("load", (CounterField("running", "load_running", "Tasks that run.", gauge=True),),
                                 collector="load")
 
 class Fan(msgspec.Struct, frozen=True, array_like=True, tag="fan"):
     fan: str
     turned_ms: int | None
-    counted: ClassVar = Counted(
-        "fan", (Column("turned_ms", "fan_turned_seconds_total", "Time of turning.", Unit.MILLISECOND),),
-        name=("fan",), collector="fans", gone="fan", labels=("fan",))
+    counted: ClassVar = CounterGroup(
+        "fan", (CounterField("turned_ms", "fan_turned_seconds_total", "Time of turning.", Unit.MILLISECOND),),
+        name=("fan",), collector="fans", gone_entity="fan", labels=("fan",))
 
 samples.COUNTED += (Load, Fan)
 from prometheus_client import generate_latest
@@ -93,7 +93,7 @@ from ckptprof.store.timeline import TimelineBuilder
 
 metrics, builder = Metrics(), TimelineBuilder()
 for at_ns in (1, 2):
-    gone = (samples.Gone("fan", "left"),) if at_ns == 2 else ()
+    gone = (samples.EntityGone("fan", "left"),) if at_ns == 2 else ()
     told = (Load(5 + at_ns), Fan("left", 1500 * at_ns), Fan("right", None), *gone)
     frame = samples.Frame(at_ns, at_ns, ("load", "fans"), told)
     metrics.observe(frame)
@@ -105,11 +105,11 @@ page = generate_latest(metrics).decode()
 assert "ckptprof_load_running 7.0" in page, page
 assert 'fan="left"' not in page, page
 assert 'fan="right"' not in page and 'ckptprof_series_dropped_total{kind="fan"} 0.0' in page, page
-windows = {window.entity: window for window in builder.take(before_wall_ns=None)}
+windows = {window.entity: window for window in builder.consume(before_wall_ns=None)}
 assert {name: [list(column) for column in window.columns] for name, window in windows.items()} == {
     "load": [[6, 7]], "fan:left": [[1500, 3000]], "fan:right": [[None, None]]}, windows
 builder.feed(samples.Frame(3, 90_000_000_000, ("load", "fans"), ()))
-assert "fan:left" not in {window.entity for window in builder.take(before_wall_ns=None)}
+assert "fan:left" not in {window.entity for window in builder.consume(before_wall_ns=None)}
 """
 
 

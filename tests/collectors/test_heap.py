@@ -13,7 +13,7 @@ import ctypes, sys
 if sys.argv[1] == "small":
     from ckptprof_collectors import heap
 
-    assert heap.hold_small()
+    assert heap.limit_heap()
 del [bytearray(24 << 20) for _ in range(2)][:]  # from now on glibc keeps such room, unless it is told not to
 burst = [b""] * 300
 for place in range(300):  # the list does not grow meanwhile: where it went would stay in the midst of them

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors import privileges
-from ckptprof_collectors.privileges import OF_TRACING
+from ckptprof_collectors.privileges import TRACING_MASK
 
 PYTHON = shutil.which("python3", path="/usr/bin") or ""  # one that any user may run
 pytestmark = [
@@ -29,13 +29,14 @@ privileges = sys.modules["privileges"] = types.ModuleType("privileges")
 exec(sys.argv[1], privileges.__dict__)  # read as a user who may not enter this checkout
 
 def check():
-    if privileges.held().effective & privileges.OF_TRACING != 0:
+    if privileges.read_capabilities().effective & privileges.TRACING_MASK != 0:
         raise AssertionError("tried with what is to be given up")
     {check}
 
 def raised():
     try:
-        privileges.become(dataclasses.replace(privileges.held(), effective=privileges.OF_TRACING | {see}))
+        held = privileges.read_capabilities()
+        privileges.set_capabilities(dataclasses.replace(held, effective=privileges.TRACING_MASK | {see}))
         return True
     except OSError:
         return False
@@ -46,10 +47,10 @@ def ambient():
 
 dropped = {call}
 in_thread = []
-thread = threading.Thread(target=lambda: in_thread.append(privileges.held().effective))
+thread = threading.Thread(target=lambda: in_thread.append(privileges.read_capabilities().effective))
 thread.start()
 thread.join()
-after = privileges.held()
+after = privileges.read_capabilities()
 print(json.dumps(dict(dropped=dropped, effective=after.effective, permitted=after.permitted,
     inheritable=after.inheritable, ambient=ambient(), thread=in_thread[0], raised=raised())))
 """
@@ -83,7 +84,7 @@ def test_what_reading_does_not_need_is_gone_for_good() -> None:
 def test_what_reading_needs_is_kept() -> None:
     """As on kernels before 5.19 where bpf(2) asks for it at each call."""
     found = probe("privileges.drop_tracing(check)", "raise PermissionError(1, 'Operation not permitted')")
-    both = SEE | OF_TRACING
+    both = SEE | TRACING_MASK
 
     assert found == {
         "dropped": False, "effective": both, "permitted": both, "inheritable": both, "ambient": both, "thread": both,
@@ -121,7 +122,7 @@ def within(lowers):  # what all threads have while one waits that an operation h
     return seen
 
 before = effective()
-raised.rest()
+raised.drop_effective()
 resting = effective()
 with raised:
     with raised:
@@ -133,7 +134,7 @@ try:
 except KeyError:
     after = effective()
 child = subprocess.run(["/bin/cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
-held = privileges.held()
+held = privileges.read_capabilities()
 print(json.dumps(dict(before=before, resting=resting, nested=nested, after=after, lowered=within(True),
     inherited=within(False), permitted=held.permitted, child=next(int(line.split()[1], 16)
     for line in child.splitlines() if line.startswith("CapEff")))))
@@ -141,7 +142,7 @@ print(json.dumps(dict(before=before, resting=resting, nested=nested, after=after
 
 
 @pytest.mark.parametrize(
-    ("user", "resting", "raised"), [(65534, 0, SEE | OF_TRACING), (0, SEE | OF_TRACING, SEE | OF_TRACING)]
+    ("user", "resting", "raised"), [(65534, 0, SEE | TRACING_MASK), (0, SEE | TRACING_MASK, SEE | TRACING_MASK)]
 )
 def test_capabilities_are_effective_in_operations_alone(user: int, resting: int, raised: int) -> None:
     """In the thread that is at one, and until its outermost end; children have them all the same. Root stays root."""
@@ -161,7 +162,7 @@ def test_capabilities_are_effective_in_operations_alone(user: int, resting: int,
 
 
 def test_each_thread_that_a_tick_starts_lowers_them_first() -> None:
-    """For it begins with those that are raised in the tick; `in_time` is of the recorder."""
+    """For it begins with those that are raised in the tick; `call_with_timeout` is of the recorder."""
     lowers = {}
     for path in sorted(Path(privileges.__file__).parent.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -172,7 +173,7 @@ def test_each_thread_that_a_tick_starts_lowers_them_first() -> None:
                 begin = functions[target.removeprefix("self.")].body[0]
                 lowers[path.name] = ast.unparse(begin) == "RAISED.lower()"
 
-    assert lowers == {"abandoned.py": False, "gpuuse.py": True, "pystacks.py": True, "workers.py": True}
+    assert lowers == {"abandoned.py": False, "gpu_sampler.py": True, "python_stacks.py": True, "workers.py": True}
 
 
 def test_who_never_had_them_is_rid_of_them() -> None:
@@ -184,8 +185,8 @@ def test_who_never_had_them_is_rid_of_them() -> None:
 
 def test_root_stays_root() -> None:
     """Nothing is asked of it, and nothing taken."""
-    code = "import sys; from ckptprof_collectors import privileges as p; a = p.held()\n"
-    code += "print(p.drop_tracing(lambda: 1 / 0), p.RAISED.rest(), p.held() == a)"
+    code = "import sys; from ckptprof_collectors import privileges as p; a = p.read_capabilities()\n"
+    code += "print(p.drop_tracing(lambda: 1 / 0), p.RAISED.drop_effective(), p.read_capabilities() == a)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "False None True\n"
@@ -197,7 +198,7 @@ import json, os, sys, types
 privileges = sys.modules["privileges"] = types.ModuleType("privileges")
 exec(sys.argv[1], privileges.__dict__)
 before = os.stat("/proc/self/status").st_uid
-privileges.hide()
+privileges.forbid_ptrace()
 after = os.stat("/proc/self/status").st_uid
 print(json.dumps(dict(before=before, after=after, files=len(os.listdir("/proc/self/fd")) > 0)))
 """

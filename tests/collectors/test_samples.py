@@ -16,7 +16,7 @@ from ckptprof_collectors.samples import (
     ProcessExit,
     QdiscSample,
     Sample,
-    ThreadLook,
+    ThreadSample,
     ThrottleInfo,
     text,
 )
@@ -67,7 +67,7 @@ def test_a_frame_survives_both_ways_of_travelling(at_ns: int, wall_ns: int, exit
 def test_what_was_seen_of_threads_links_and_limits_survives_a_recording() -> None:
     """With every field set, and with those left out that came later: an old recording has them not."""
     made: tuple[Sample, ...] = (
-        ThreadLook(7, 100, 8, "a\x1b", 11, 22, 6, 9, 55, None, "D", 74, None, minor_faults=44, at_ns=5),
+        ThreadSample(7, 100, 8, "a\x1b", 11, 22, 6, 9, 55, None, "D", 74, None, minor_faults=44, at_ns=5),
         FuseSample(0, 52, None),
         QdiscSample("eth0", "tbf", 1, 0xFFFFFFFF, 5000, 40, 7, 9, 3000, 2, 1_250_000),
         ThrottleInfo("8:16", "/jobs", None, 1000, None, None, "sdb", 7),

@@ -31,11 +31,13 @@ def describe(metrics: Metrics) -> None:
     """Hand in what the collectors say first; the agent traces."""
     metrics.level("trace")
     samples: list[Sample] = [
-        DeviceInfo(f"nvme{n}n1", 259, n, "disk", (), countable=True, transport="nvme-pcie", rotational=False,
+        DeviceInfo(f"nvme{n}n1", 259, n, "disk", (), is_countable=True, transport="nvme-pcie", rotational=False,
                    size_bytes=1 << 42, model="M", serial="S", backing=None)
         for n in range(12)
     ]  # fmt: skip
-    samples += [NicInfo(f"eth{n}", 100_000_000_000, carrier=True, driver="mlx5_core", countable=True) for n in range(8)]
+    samples += [
+        NicInfo(f"eth{n}", 100_000_000_000, carrier=True, driver="mlx5_core", is_countable=True) for n in range(8)
+    ]
     samples += [RdmaInfo(f"mlx5_{n}/1", 400_000_000_000, "ACTIVE", "InfiniBand", None) for n in range(8)]
     metrics.observe(Frame(0, 0, READ, tuple(samples)))
 

@@ -21,8 +21,8 @@ from tests.patience import wait_until
 from ckptprof.assets import asset
 from ckptprof.export.http import MetricsServer
 from ckptprof.export.metrics import Metrics
-from ckptprof.export.pages import Pages
-from ckptprof_collectors import counted
+from ckptprof.export.wsgi_pages import Pages
+from ckptprof_collectors import counters
 from ckptprof_collectors.samples import MemorySample
 
 TESTED = Path(__file__).with_name("ckptprof.rules.test.yml")  # not beside them: `rule_files: rules/*.yml` would take it
@@ -95,10 +95,10 @@ def test_a_busy_node_has_no_more_series_than_documented() -> None:
 
 def test_the_example_of_a_new_metric_keeps_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who follows docs/tasks/new-metric.md to the letter adds one series, and breaks no test."""
-    example = re.findall(r"(?s)```python\n(.*?),\n```", (DOCS / "tasks/new-metric.md").read_text(encoding="utf-8"))
+    example = re.findall(r"(?s)```python\n(.*?),?\n```", (DOCS / "tasks/new-metric.md").read_text(encoding="utf-8"))
     before = number_of_series()
 
-    column = eval(example[0], vars(counted))  # noqa: S307 - a line of our own page
+    column = eval(example[0], vars(counters))  # noqa: S307 - a line of our own page
     others = [one for one in MemorySample.counted.columns if one.field != column.field]
     declared = dataclasses.replace(MemorySample.counted, columns=(*others, column))
     monkeypatch.setattr(MemorySample, "counted", declared)

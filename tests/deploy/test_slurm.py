@@ -13,7 +13,7 @@ from tests.patience import LIFETIME, PATIENCE_SECONDS, wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process, describe
-from ckptprof_collectors.processes.programs import FOLDER, whose
+from ckptprof_collectors.processes.programs import SLURM_JOBS_FOLDER, job_owner_variables
 
 HOOKS = Path(__file__).resolve().parents[2] / "deploy" / "slurm"
 SHELLS = (("sh",), ("bash", "--posix"))
@@ -237,18 +237,18 @@ def test_the_job_of_a_process_is_told_by_its_cgroup(
     """Else by its environment; only to who runs it."""
     hook("prolog", tmp_path / "ckptprof-slurm")
 
-    assert bool(whose(tmp_path, cgroup, {"SLURM_JOB_ID": job}, uid)) is is_told
+    assert bool(job_owner_variables(tmp_path, cgroup, {"SLURM_JOB_ID": job}, uid)) is is_told
 
 
 @pytest.mark.root
 def test_what_root_alone_did_not_write_is_not_believed(tmp_path: Path) -> None:
     """Another's file, one that others can write to, a link, a pipe, damaged lines."""
-    path = tmp_path / FOLDER / "8812"
+    path = tmp_path / SLURM_JOBS_FOLDER / "8812"
     path.parent.mkdir(parents=True)
     lines = "SLURM_JOB_UID=1000\nSLURM_JOB_USER=alice\n"
 
     def told() -> dict[str, str]:
-        return whose(tmp_path, None, {"SLURM_JOB_ID": "8812"}, 1000)
+        return job_owner_variables(tmp_path, None, {"SLURM_JOB_ID": "8812"}, 1000)
 
     path.write_text(lines)
     assert told() == {"SLURM_JOB_USER": "alice"}

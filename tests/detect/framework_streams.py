@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.frameworks.examples import SMALL, Save, filled
+from ckptprof.frameworks.example_saves import SMALL, ExampleSave, fill_numbers
 
 STEPS = (100, 200)
 FIRST_S, EVERY_S, RESTORE_S, END_S = 2.0, 13.0, 28.0, 31.0
@@ -12,13 +12,13 @@ FIRST_S, EVERY_S, RESTORE_S, END_S = 2.0, 13.0, 28.0, 31.0
 
 def at(text: str, step: int) -> str:
     """Return a path of a step; a hole that is left would give several files one name."""
-    path = filled(text, step=step)
+    path = fill_numbers(text, step=step)
     if "{" in path or "}" in path:
         raise ValueError(path)
     return path
 
 
-def stage_of(save: Save, root: str, *, trace: bool) -> Stage:
+def stage_of(save: ExampleSave, root: str, *, trace: bool) -> Stage:
     """Return the job on a stage: ranks write one after the other's start, then the next step, then a restore."""
     stage = Stage(trace=trace, hz=5.0 if trace else 25.0)  # the trace is exact however seldom it is read
     ranks = [
@@ -36,9 +36,10 @@ def stage_of(save: Save, root: str, *, trace: bool) -> Stage:
             temporary = f"{root}/{at(file.temporary, step)}" if file.temporary is not None else None
             start_s = max(free_s) if file.mib == SMALL else free_s[file.rank]
             stage.write(ranks[file.rank], temporary or path, start_s, seconds, int(file.mib * MIB), magic=file.magic,
-                        rename_to=path if temporary else None, held_s=max(file.held_s, 0.01 if temporary else 0.0),
+                        rename_to=path if temporary else None, held_s=max(file.sync_seconds, 0.01 if temporary else
+                        0.0),
                         call_bytes=MIB if file.mib >= 1 else 4096)  # fmt: skip
-            free_s[file.rank] = start_s + seconds + file.held_s + 0.03
+            free_s[file.rank] = start_s + seconds + file.sync_seconds + 0.03
     _restore(stage, save, root)
     return stage
 
@@ -47,7 +48,7 @@ def _environment(rank: int, ranks: int) -> dict[str, str]:
     return {"RANK": str(rank), "WORLD_SIZE": str(ranks), "TORCHELASTIC_RUN_ID": "job"} if ranks > 1 else {}
 
 
-def _restore(stage: Stage, save: Save, root: str) -> None:
+def _restore(stage: Stage, save: ExampleSave, root: str) -> None:
     free_s = [RESTORE_S] * save.ranks
     for file in save.files:
         if file.mib == SMALL:

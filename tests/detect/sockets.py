@@ -48,7 +48,7 @@ def tcp(actor: Actor, by: Ways, at_s: float, **more: Any) -> TcpSample:
     """Return an endpoint as it stands."""
     sent, came = by(at_s)
     told: dict[str, Any] = {
-        "remote": STORE[0], "port": STORE[1], "accepted": False, "local": "10.0.0.2", "interfaces": ("eth0",),
+        "remote": STORE[0], "port": STORE[1], "is_accepted": False, "local": "10.0.0.2", "interfaces": ("eth0",),
         "pid": actor.pid, "start_ticks": actor.info.start_ticks, "sockets": 4, "bytes_acked": sent,
         "bytes_received": came, "bytes_retrans": 0, "busy_us": 0, "rwnd_limited_us": 0, "sndbuf_limited_us": 0,
         "rtt_us": 800, "min_rtt_us": 400, "delivery_rate": None,
@@ -78,8 +78,9 @@ def count(stage: Stage, actor: Actor, number: int, at_s: float, *, part_bytes: i
         sample = SocketTraffic(
             pid=actor.pid, start_ticks=actor.info.start_ticks, remote=STORE[0], port=STORE[1], local_port=50_000,
             sockets=4, sent_bytes=sent, received_bytes=1000 * parts, sends=sent >> 14, receives=parts,
-            began_ns=MONOTONIC_NS + int(at_s * SECOND_NS), sent_ns=MONOTONIC_NS + int((at_s + share * 2) * SECOND_NS),
-            received_began_ns=None, received_ns=None, parts=parts, answers=0, answers_bytes=0, tid=actor.pid,
+            send_start_ns=MONOTONIC_NS + int(at_s * SECOND_NS), sent_ns=MONOTONIC_NS + int((at_s + share * 2) *
+            SECOND_NS),
+            receive_start_ns=None, received_ns=None, parts=parts, answers=0, answers_bytes=0, tid=actor.pid,
             parts_bytes=sent if is_answered else parts * part_bytes, part_bytes=part_bytes,
         )  # fmt: skip
         stage.extra.append((at_s + after_s, sample))

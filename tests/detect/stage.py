@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from tests.detect.tracer import traced
 
-from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.describe.revisions import latest_revisions
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
@@ -380,6 +380,6 @@ class Stage:
 def play(header: Header, frames: Sequence[Frame], **options: Any) -> list[Checkpoint]:
     """Return the checkpoints of some frames, in order of time, each as it was told last."""
     detector = Detector(header, **options)
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)]
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)]
     found += detector.finish()
-    return sorted(newest(found), key=lambda checkpoint: checkpoint.start_ns)
+    return sorted(latest_revisions(found), key=lambda checkpoint: checkpoint.start_ns)

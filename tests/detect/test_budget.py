@@ -11,7 +11,7 @@ from tests.detect.sockets import tcp
 from tests.detect.stage import SECOND_NS, Actor, Stage
 from tests.detect.tracer import activity, life
 
-from ckptprof.detect.budget import Budget, Kept, kinds_of
+from ckptprof.detect.budget import Budget, RetainedKind, retained_kinds
 from ckptprof.detect.pipeline import Detector
 from ckptprof_collectors.samples import Frame, ProcessInfo, Sample, SocketTraffic
 
@@ -23,7 +23,7 @@ _TOOL = ProcessInfo(200, 2000, 10, 1000, "tar", "tar", (), {}, "/user.slice")
 def fed(detector: Detector, stage: Stage, at_s: float, samples: list[Sample]) -> None:
     """Give it the frame of one tick."""
     at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
-    detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(samples)))
+    detector.ingest(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(samples)))
 
 
 def burst(detector: Detector, stage: Stage, start_s: int, files: int) -> int:
@@ -51,17 +51,17 @@ def test_a_burst_is_forgotten_early_and_memory_goes_back() -> None:
     stage = Stage()
     detector = Detector(stage.header())
     quiet(detector, stage, 0, 10)
-    before_bytes = detector.kept_bytes
+    before_bytes = detector.retained_bytes
     end_s = burst(detector, stage, 10, 20_000)
     quiet(detector, stage, end_s, end_s + 90)
 
-    assert detector.kept_bytes < _BUDGET_BYTES
+    assert detector.retained_bytes < _BUDGET_BYTES
     assert detector.forgotten_bytes > 10_000_000, "20,000 files are more than fits"
 
     quiet(detector, stage, end_s + 90, end_s + 300)
 
     # of the files written last the authors are remembered, for whoever reads them
-    assert detector.kept_bytes < before_bytes + 2_000_000
+    assert detector.retained_bytes < before_bytes + 2_000_000
 
 
 def test_what_fits_is_not_forgotten_before_its_time() -> None:
@@ -79,12 +79,12 @@ def test_the_estimate_is_near_to_what_the_objects_take() -> None:
     stage = Stage()
     detector = Detector(stage.header())
     quiet(detector, stage, 0, 10)
-    before_bytes, before_kept = deep_bytes(detector), detector.kept_bytes
+    before_bytes, before_kept = deep_bytes(detector), detector.retained_bytes
     end_s = burst(detector, stage, 10, 4000)
     quiet(detector, stage, end_s, end_s + 20)
     took_bytes = deep_bytes(detector) - before_bytes
 
-    assert 0.6 * took_bytes < detector.kept_bytes - before_kept < 1.6 * took_bytes
+    assert 0.6 * took_bytes < detector.retained_bytes - before_kept < 1.6 * took_bytes
 
 
 def test_what_goes_over_connections_is_in_the_budget() -> None:
@@ -92,14 +92,14 @@ def test_what_goes_over_connections_is_in_the_budget() -> None:
     stage = Stage()
     detector = Detector(stage.header())
     quiet(detector, stage, 0, 10)
-    before_bytes, before_kept = deep_bytes(detector), detector.kept_bytes
+    before_bytes, before_kept = deep_bytes(detector), detector.retained_bytes
     for second in range(10, 400):
         came = second << 20
         counted: list[Sample] = [
             SocketTraffic(
                 pid=pid, start_ticks=pid, remote="10.0.0.9", port=443, local_port=50_000, sockets=2, sent_bytes=came,
-                received_bytes=came, sends=second, receives=second, began_ns=second * SECOND_NS,
-                sent_ns=second * SECOND_NS, received_began_ns=second * SECOND_NS, received_ns=second * SECOND_NS,
+                received_bytes=came, sends=second, receives=second, send_start_ns=second * SECOND_NS,
+                sent_ns=second * SECOND_NS, receive_start_ns=second * SECOND_NS, received_ns=second * SECOND_NS,
                 parts=0, parts_bytes=0, part_bytes=None, answers=0, answers_bytes=0, tid=pid,
             )
             for pid in range(1000, 1100)
@@ -110,13 +110,13 @@ def test_what_goes_over_connections_is_in_the_budget() -> None:
         ]
         fed(detector, stage, second + 0.5, [*counted, *looked])
     took_bytes = deep_bytes(detector) - before_bytes
-    kept_bytes = detector.kept_bytes - before_kept
+    kept_bytes = detector.retained_bytes - before_kept
 
     assert 0.6 * took_bytes < kept_bytes < 1.6 * took_bytes
-    for kind in kinds_of(detector.known):
-        if kind.cut is not None:
-            kind.cut(1 / 8)
-    assert detector.kept_bytes - before_kept < kept_bytes // 2
+    for kind in retained_kinds(detector.known):
+        if kind.shrink is not None:
+            kind.shrink(1 / 8)
+    assert detector.retained_bytes - before_kept < kept_bytes // 2
 
 
 def test_a_kind_that_holds_little_loses_nothing() -> None:
@@ -124,22 +124,22 @@ def test_a_kind_that_holds_little_loses_nothing() -> None:
     large, small, fixed = list(range(800)), list(range(10)), list(range(500))
     budget = Budget(
         [
-            Kept(10, large.__len__, lambda share: _keep(large, share)),
-            Kept(10, small.__len__, lambda share: _keep(small, share)),
-            Kept(10, fixed.__len__),
+            RetainedKind(10, large.__len__, lambda share: _keep(large, share)),
+            RetainedKind(10, small.__len__, lambda share: _keep(small, share)),
+            RetainedKind(10, fixed.__len__),
         ],
         limit_bytes=8000,
     )
-    budget.keep()
+    budget.shrink_to_limit()
 
     assert (len(small), len(fixed)) == (10, 500)
-    assert budget.kept_bytes <= 8000
+    assert budget.retained_bytes <= 8000
     assert large == list(range(800))[-len(large) :], "the oldest go first"
     assert len(large) == 253, "and no more of them than it takes, by a quarter each time"
     assert budget.forgotten_bytes == 10 * (800 - len(large))
 
     fixed.extend(range(5000))
-    budget.keep()
+    budget.shrink_to_limit()
 
     assert len(large) == 100
     assert len(small) == 10

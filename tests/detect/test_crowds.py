@@ -46,7 +46,7 @@ def crowd(processes: int, does: Callable[[int, float], FileActivity]) -> None:
         fresh = range(pid, pid := pid + processes)
         samples = [*(does(one, at_s) for one in fresh), *(ProcessExit(one, one * 10) for one in fresh)]
         at_ns = stage.header().at_ns + int((at_s + 0.5) * SECOND_NS)
-        detector.feed(Frame(at_ns, stage.wall(at_s + 0.5), ("trace", "processes"), tuple(samples)))
+        detector.ingest(Frame(at_ns, stage.wall(at_s + 0.5), ("trace", "processes"), tuple(samples)))
 
 
 @pytest.mark.parametrize("does", [reads, maps, appends])

@@ -10,8 +10,8 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.gathering import Gatherer
+from ckptprof.detect.events.deferred import PendingEvent
+from ckptprof.detect.events.gathering import CandidateGatherer
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import Recogniser
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -30,16 +30,16 @@ def foreseen(seconds: float, monkeypatch: pytest.MonkeyPatch) -> tuple[list[floa
     detector, now_s = Detector(stage.header()), [0.0]
     first: list[float] = []
     second: list[float] = []
-    foresee = Recogniser.foresee
+    foresee = Recogniser.forecast
 
-    def noted(recogniser: Recogniser, candidate: Candidate) -> Pending | None:
+    def noted(recogniser: Recogniser, candidate: Candidate) -> PendingEvent | None:
         (first if now_s[0] < AGAIN_S else second).append(now_s[0] % AGAIN_S - BEGAN_S * (now_s[0] < AGAIN_S))
         return foresee(recogniser, candidate)
 
-    monkeypatch.setattr(Recogniser, "foresee", noted)
+    monkeypatch.setattr(Recogniser, "forecast", noted)
     for frame in stage.frames(AGAIN_S + seconds + 6):
         now_s[0] = (frame.at_ns - stage.header().at_ns) / SECOND_NS
-        detector.feed(frame)
+        detector.ingest(frame)
         detector.pending(closely=False)
     return first, second
 
@@ -67,17 +67,17 @@ def test_what_goes_on_and_on_is_gathered_when_it_is_foreseen_again(monkeypatch: 
     stage.write(trainer, "/run/log.bin", BEGAN_S, 60.0, 400 * MIB)
     stage.write(trainer, "/run/step-1/model.pt", 50.0, 5.0, 400 * MIB)
     detector, asked, gathered = Detector(stage.header()), 0, 0
-    gather = Gatherer.gather_as_over
+    gather = CandidateGatherer.gather_as_ended
 
-    def counted(gatherer: Gatherer, transfers: Sequence[Transfer]) -> list[Candidate]:
+    def counted(gatherer: CandidateGatherer, transfers: Sequence[Transfer]) -> list[Candidate]:
         nonlocal gathered
         gathered += 1
         return gather(gatherer, transfers)
 
-    monkeypatch.setattr(Gatherer, "gather_as_over", counted)
+    monkeypatch.setattr(CandidateGatherer, "gather_as_ended", counted)
     paths: set[str | None] = set()
     for frame in stage.frames(52):
-        detector.feed(frame)
+        detector.ingest(frame)
         asked += detector.active
         paths.update(one.checkpoint.path for one in detector.pending(closely=False))
 
@@ -89,20 +89,20 @@ def test_what_has_thousands_of_files_is_foreseen_as_seldom_as_that_costs(monkeyp
     """A second for each thousand of them passes in between; at the end it is foreseen as it is."""
     stage, detector, files = Stage(), Detector(Stage().header()), 0
     foreseen_at: list[tuple[float, int]] = []
-    foresee, at_s = Recogniser.foresee, 0.0
+    foresee, at_s = Recogniser.forecast, 0.0
 
-    def noted(recogniser: Recogniser, candidate: Candidate) -> Pending | None:
+    def noted(recogniser: Recogniser, candidate: Candidate) -> PendingEvent | None:
         foreseen_at.append((at_s, len(candidate.parts)))
         return foresee(recogniser, candidate)
 
-    monkeypatch.setattr(Recogniser, "foresee", noted)
+    monkeypatch.setattr(Recogniser, "forecast", noted)
     info = ProcessInfo(10, 100, 1, 0, "python3", "train.py", ("torch",), {}, None)
     for tick in range(200):
         at_s = tick / 5
         new = range(files, files := files + 20)
         samples = [activity(10, f"/ckpt/step_1/{one}.bin", at_s - 0.001, at_s, MIB, inode=one + 1) for one in new]
         at_ns = stage.header().at_ns + round(at_s * SECOND_NS)
-        detector.feed(Frame(at_ns, stage.wall(at_s), ("trace",), (*(() if tick else (info,)), *samples)))
+        detector.ingest(Frame(at_ns, stage.wall(at_s), ("trace",), (*(() if tick else (info,)), *samples)))
         for closely in (False, True):
             detector.pending(closely=closely)
     gaps = [(after[0] - before[0], before[1] // 1000) for before, after in pairwise(foreseen_at)]
@@ -129,7 +129,7 @@ def test_what_is_over_is_foreseen_no_longer_however_large_it_was() -> None:
         at_ns = stage.header().at_ns + round(at_s * SECOND_NS)
         info = ProcessInfo(10, 100, 1, 0, "python3", "train.py", ("torch",), {}, None)
         frame = Frame(at_ns, stage.wall(at_s), ("trace",), (*(() if tick else (info,)), *samples))
-        reported += [one.uid for one in detector.feed(frame)]
+        reported += [one.uid for one in detector.ingest(frame)]
         left = [one.checkpoint.uid for one in detector.pending(closely=False)]
         assert not set(left) & set(reported)
 

@@ -6,8 +6,8 @@ import pytest
 from tests.detect.framework_streams import END_S, EVERY_S, FIRST_S, STEPS, at, stage_of
 from tests.detect.stage import MIB, SECOND_NS
 
-from ckptprof.frameworks.examples import SMALL, Save, Write, each
-from ckptprof.frameworks.table import FRAMEWORKS
+from ckptprof.frameworks.example_saves import SMALL, ExampleFile, ExampleSave, files_of_ranks
+from ckptprof.frameworks.framework_table import FRAMEWORKS
 from ckptprof.model import Kind, Level, Status
 
 ROOT = "/ckpt/run"
@@ -18,14 +18,14 @@ SAVES = [
 ]
 
 
-def big_bytes(save: Save) -> int:
+def big_bytes(save: ExampleSave) -> int:
     """Return the bytes of its files, without the small ones that polling may miss."""
     return sum(int(file.mib * MIB) for file in save.files if file.mib != SMALL)
 
 
 @pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
 @pytest.mark.parametrize(("framework", "save"), SAVES)
-def test_a_framework_is_reported_as_its_engineers_would(framework: str, save: Save, *, trace: bool) -> None:
+def test_a_framework_is_reported_as_its_engineers_would(framework: str, save: ExampleSave, *, trace: bool) -> None:
     """One event for each save and restore, with framework, step, ranks, files, bytes, path and edges."""
     stage = stage_of(save, ROOT, trace=trace)
     stage.faults = trace
@@ -52,7 +52,7 @@ def test_a_framework_is_reported_as_its_engineers_would(framework: str, save: Sa
 
 def test_ranks_write_files_of_their_own() -> None:
     """Two ranks that share a temporary name would be one file; a hole that nobody fills is refused."""
-    first, second = each(Write("r{rank}/s{step}_{rank1:03}.pt", 1, temporary=".{rank}.tmp"))
+    first, second = files_of_ranks(ExampleFile("r{rank}/s{step}_{rank1:03}.pt", 1, temporary=".{rank}.tmp"))
 
     assert (first.path, first.temporary, first.rank) == ("r0/s{step}_001.pt", ".0.tmp", 0)
     assert (second.path, second.temporary, second.rank) == ("r1/s{step}_002.pt", ".1.tmp", 1)

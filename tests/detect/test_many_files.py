@@ -16,14 +16,14 @@ from tests.detect.calls import LINEAR, calls_of
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, life, mono
 
-from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.describe.revisions import latest_revisions
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.remembered import RecentTransfers
+from ckptprof.detect.transfers.recent_files import RecentTransfers
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.service.recorder.diagnosing import Diagnosis
-from ckptprof.service.recorder.halves import Halves
-from ckptprof.service.recorder.pending import encoded
+from ckptprof.service.recorder.pending import encode
+from ckptprof.service.recorder.split_checkpoints import SplitCheckpoints
 from ckptprof.store.writer import StoreWriter
 from ckptprof_collectors.samples import (
     FileEvent,
@@ -113,7 +113,7 @@ def deleted(one: int, at_s: float) -> list[Sample]:
 
 def gone(one: int, at_s: float) -> list[Sample]:
     """Return what polling tells of a file that was deleted."""
-    return [msgspec.structs.replace(fact, missing=True) for fact in found(one, at_s) if isinstance(fact, FileFact)]
+    return [msgspec.structs.replace(fact, is_missing=True) for fact in found(one, at_s) if isinstance(fact, FileFact)]
 
 
 def large(one: int, at_s: float) -> list[Sample]:
@@ -201,7 +201,7 @@ SILENT = (None, deleted, gone)
 def saved(files: int, lasts_s: float, until_s: float, **options: Any) -> list[Checkpoint]:
     """Return what a detector tells of it."""
     detector = Detector(Stage().header())
-    return [one for frame in frames(files, lasts_s, until_s=until_s, **options) for one in detector.feed(frame)]
+    return [one for frame in frames(files, lasts_s, until_s=until_s, **options) for one in detector.ingest(frame)]
 
 
 @pytest.mark.parametrize(
@@ -245,14 +245,14 @@ def test_what_a_process_moved_is_not_asked_for_each_file(
     tells: Tells, later: Tells | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each asking goes through all of it: beside a file that is restored, or after one on a disk that is full."""
-    moved, asked = RecentTransfers.moved, 0
+    moved, asked = RecentTransfers.transfers_between, 0
 
     def counted(*of: Any, **options: Any) -> list[Transfer]:
         nonlocal asked
         asked += 1
         return moved(*of, **options)
 
-    monkeypatch.setattr(RecentTransfers, "moved", counted)
+    monkeypatch.setattr(RecentTransfers, "transfers_between", counted)
     assert saved(FEW, 2.0, 40.0, tells=tells, later=later)
 
     assert asked < FEW
@@ -270,20 +270,20 @@ def test_a_file_that_waits_is_not_looked_into_again() -> None:
 def recorded(files: int, db: Path, level: str, made: list[Checkpoint], **options: Any) -> None:
     """Do all that a recorder does with so many files, and put into `made` what it stores."""
     header = msgspec.structs.replace(Stage().header(), level=level)
-    detector, diagnosis, halves, reported = Detector(header), Diagnosis(), Halves(), list[Checkpoint]()
+    detector, diagnosis, halves, reported = Detector(header), Diagnosis(), SplitCheckpoints(), list[Checkpoint]()
     for frame in frames(files, 10.0, until_s=45.0, **options):
-        reported += halves.take(diagnosis.take(detector.feed(frame)))
+        reported += halves.join_parts(diagnosis.diagnose_all(detector.ingest(frame)))
         for one in detector.pending(closely=False):
-            encoded(one)
+            encode(one)
     ended = detector.pause()
     detector.pending()
-    reported += halves.take(diagnosis.take([*ended, *detector.finish()]))
+    reported += halves.join_parts(diagnosis.diagnose_all([*ended, *detector.finish()]))
     writer = StoreWriter(db)
-    writer.begin_session(Session(
+    writer.start_session(Session(
         uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,
         level=header.level, start_ns=header.wall_ns, end_ns=header.wall_ns, clean=True,
     ))  # fmt: skip
-    made += writer.add_checkpoints(newest(reported))
+    made += writer.add_checkpoints(latest_revisions(reported))
     writer.close()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, WALL_NS, Stage, play
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.world.process_counters import GAP_NS, ProcessHistory, runs
+from ckptprof.detect.world.process_counters import GAP_NS, ProcessHistory, find_runs
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
@@ -48,7 +48,7 @@ scans = st.builds(
 facts = st.builds(
     FileFact, pid=pids, start_ticks=ticks, device=pids, inode=pids, path=paths, size=counts, is_directory=st.booleans(),
     birth_ns=st.none() | stamps, modified_ns=stamps, changed_ns=stamps, accessed_ns=st.none() | stamps,
-    magic=st.none() | st.binary(max_size=16), missing=st.booleans(),
+    magic=st.none() | st.binary(max_size=16), is_missing=st.booleans(),
 )  # fmt: skip
 infos = st.builds(
     ProcessInfo, pid=pids, start_ticks=ticks, parent_pid=pids, uid=st.none() | counts, comm=names, program=names,
@@ -134,7 +134,7 @@ def test_runs_neither_overlap_nor_exceed_their_intervals(steps: list[tuple[int, 
     for pause_ns, span_ns, count in steps:
         intervals.append((at_ns + pause_ns, at_ns + pause_ns + span_ns, count))
         at_ns += pause_ns + span_ns
-    found = runs(intervals)
+    found = find_runs(intervals)
 
     assert sum(run.bytes for run in found) <= sum(count for _, _, count in intervals)
     assert all(run.start_ns <= run.end_ns for run in found)
@@ -186,7 +186,7 @@ def test_a_hundred_thousand_quiet_frames_leave_little_behind() -> None:
         made: list[Any] = [ProcessIo(pid, 1, number, number * 4096, number, number, 0, 0, 0)]
         if number % 50 == 49:
             made.append(ProcessExit(pid, 1))
-        detector.feed(Frame(at_ns, at_ns, ("processes",), tuple(made)))
+        detector.ingest(Frame(at_ns, at_ns, ("processes",), tuple(made)))
 
     assert all(count <= 2_000 for count in held(detector).values()), held(detector)
 
@@ -200,10 +200,10 @@ def test_many_saves_leave_little_behind() -> None:
     detector = Detector(stage.header())
     frames = stage.frames(41)
     for frame in frames:
-        detector.feed(frame)
+        detector.ingest(frame)
     for number in range(400):
         at_ns = frames[-1].at_ns + number * SECOND_NS
-        detector.feed(Frame(at_ns, at_ns, ("processes",), ()))
+        detector.ingest(Frame(at_ns, at_ns, ("processes",), ()))
 
     assert {0} == set(held(detector).values()), held(detector)
 
@@ -213,7 +213,7 @@ def test_a_watched_process_that_nobody_reads_any_more_is_forgotten_too() -> None
     detector = Detector(Stage().header())
     for number in range(6_000):
         at_ns = MONOTONIC_NS + number * SECOND_NS // 100
-        detector.feed(Frame(at_ns, at_ns, ("processes",), (ProcessIo(number + 2, 1, 0, number, 0, 0, 0, 0, 0),)))
+        detector.ingest(Frame(at_ns, at_ns, ("processes",), (ProcessIo(number + 2, 1, 0, number, 0, 0, 0, 0, 0),)))
 
     assert held(detector)["histories"] <= 4_096
 
@@ -224,10 +224,10 @@ def test_frames_without_samples_are_the_passing_of_time() -> None:
     stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 200 * MIB)
     detector = Detector(stage.header())
     frames = stage.frames(5.5)
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)]
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)]
     for number in range(1, 30):
         at_ns = frames[-1].at_ns + number * SECOND_NS // 2
-        found += detector.feed(Frame(at_ns, at_ns - MONOTONIC_NS + WALL_NS, (), ()))
+        found += detector.ingest(Frame(at_ns, at_ns - MONOTONIC_NS + WALL_NS, (), ()))
 
     assert [checkpoint.bytes for checkpoint in found] == [200 * MIB]
     assert not detector.active

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ckptprof.frameworks.table import libraries
+from ckptprof.frameworks.framework_table import libraries_of
 
 WORDS = {
     "accelerate": r"accelerate|fsdp_state_dict_type",
@@ -23,4 +23,4 @@ WORDS = {
 
 def foreign(remedy: str, framework: str | None) -> set[str]:
     """Return the libraries that a remedy names, and that a job does not have that saves by this framework."""
-    return {name for name, words in WORDS.items() if re.search(words, remedy)} - libraries(framework)
+    return {name for name, words in WORDS.items() if re.search(words, remedy)} - libraries_of(framework)

@@ -8,7 +8,7 @@ from tests.diagnose.hand import device, measured, ns, save, thread
 from ckptprof.diagnose.accounts.accounts import account
 from ckptprof.diagnose.accounts.parts import BUSY, IDLE, Part, Parts
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import look
+from ckptprof.diagnose.context import gather_context
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Checkpoint, Level, Mode
 from ckptprof.verdicts import Limit
@@ -18,21 +18,21 @@ _PARTS = Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 1.0})
 
 def test_what_is_taken_is_missing_from_the_rest() -> None:
     """Time is taken in the order of the parts, as much as there is; nothing is taken for less than nothing."""
-    assert _PARTS.take(4.0, Part.REST, Part.DATA) == (4.0, Parts({Part.DATA: 1.0, Part.REST: 0.0, Part.USER: 1.0}))
-    assert _PARTS.take(9.0, Part.USER) == (1.0, Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 0.0}))
-    assert _PARTS.take(-1.0, Part.USER) == (0.0, _PARTS)
+    assert _PARTS.claim(4.0, Part.REST, Part.DATA) == (4.0, Parts({Part.DATA: 1.0, Part.REST: 0.0, Part.USER: 1.0}))
+    assert _PARTS.claim(9.0, Part.USER) == (1.0, Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 0.0}))
+    assert _PARTS.claim(-1.0, Part.USER) == (0.0, _PARTS)
 
 
 def test_all_parts_give_the_same_share() -> None:
     """Half of all of it is half of each part; more than all is all."""
-    assert _PARTS.take_alike(3.0) == (3.0, Parts({Part.DATA: 1.5, Part.REST: 1.0, Part.USER: 0.5}))
-    assert _PARTS.take_alike(7.0)[0] == 6.0
-    assert Parts({}).take_alike(1.0) == (0.0, Parts({}))
+    assert _PARTS.claim_evenly(3.0) == (3.0, Parts({Part.DATA: 1.5, Part.REST: 1.0, Part.USER: 0.5}))
+    assert _PARTS.claim_evenly(7.0)[0] == 6.0
+    assert Parts({}).claim_evenly(1.0) == (0.0, Parts({}))
 
 
 def test_what_moves_stays_in_the_sum() -> None:
     """Sleep that turns out to be for storage becomes sleep in a call."""
-    assert _PARTS.move(5.0, Part.REST, Part.DATA) == Parts({Part.DATA: 5.0, Part.REST: 0.0, Part.USER: 1.0})
+    assert _PARTS.reassign(5.0, Part.REST, Part.DATA) == Parts({Part.DATA: 5.0, Part.REST: 0.0, Part.USER: 1.0})
 
 
 def test_each_part_is_one_of_the_busy_or_the_idle() -> None:
@@ -43,14 +43,16 @@ def test_each_part_is_one_of_the_busy_or_the_idle() -> None:
 def test_looking_up_is_told_as_such() -> None:
     """A save that waits for stat(2) and the like more than for creating and renaming says so."""
     told = thread(Level.POLL, 4, user=1, create=1, metadata=2)
-    (names,) = (one for one in account(look(save(Level.POLL, 4, measured(told)))).accounts if one.cause is Cause.NAMES)
+    (names,) = (
+        one for one in account(gather_context(save(Level.POLL, 4, measured(told)))).accounts if one.cause is Cause.NAMES
+    )
 
     assert (names.limit, names.seconds, names.text) == (Limit.METADATA, pytest.approx(3), "looking up files")
 
 
 def _spent(checkpoint: Checkpoint, cause: Cause) -> float:
     """Return the seconds of a cause in the account of a checkpoint, rounded to a hundredth."""
-    return round(sum(one.seconds for one in account(look(checkpoint)).accounts if one.cause is cause), 2)
+    return round(sum(one.seconds for one in account(gather_context(checkpoint)).accounts if one.cause is cause), 2)
 
 
 @pytest.mark.parametrize(
@@ -93,6 +95,6 @@ def test_training_that_stands_still_while_the_save_before_is_written_waits_for_i
     held = measured(at, before=BeforeMeasure(held_ns=ns(4)))
     later = save(Level.TRACE, 2, held, mode=Mode.ASYNC, stall_ns=ns(4))
 
-    spent = {one.cause: round(one.seconds, 2) for one in account(look(later, [earlier])).accounts}
+    spent = {one.cause: round(one.seconds, 2) for one in account(gather_context(later, [earlier])).accounts}
     assert spent[Cause.PREVIOUS_SAVE] == 3
-    assert spent[Cause.UNTOLD_BEFORE] == 1
+    assert spent[Cause.UNKNOWN_BEFORE] == 1

@@ -14,12 +14,12 @@ from tests.collectors.mounts.test_beegfsclients import put
 from tests.detect.stage import Stage
 from tests.diagnose.hand import GIB, link, measured, save, thread
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import MountMeasure, ServerMeasure
 from ckptprof.model import Level
 from ckptprof.verdicts import Limit, Verdict
-from ckptprof_collectors.mounts.clients import RemoteClients
-from ckptprof_collectors.samples import MountInfo, NicInfo, NicSample, Sample, ThreadLook
+from ckptprof_collectors.mounts.client_counters import RemoteClientReader
+from ckptprof_collectors.samples import MountInfo, NicInfo, NicSample, Sample, ThreadSample
 
 BEGIN_S = 20.0
 SERVER = "storage{} [ID: {}]\n   Connections: {}: 8 (10.0.3.{}:8003);\x20\n"
@@ -85,8 +85,8 @@ def played(root: Path, seconds: float, *, fallen: bool) -> Verdict:
     fs = put(root, SERVER.format(1, 1, "RDMA", 1) + SERVER.format(2, 2, "RDMA", 2))
     (root / "proc/self").mkdir()
     (root / "proc/self/mountinfo").touch()
-    collector = RemoteClients(fs, clock=lambda: now, used=float)
-    collector.follow([mount])
+    collector = RemoteClientReader(fs, clock=lambda: now, cpu_seconds=float)
+    collector.set_mounts([mount])
     stage = Stage(hz=10.0)
     trainer, end_s = stage.process(), BEGIN_S + seconds
     stage.write(trainer, "/ckpt/step_1.pt", BEGIN_S, seconds, 8 * GIB)
@@ -103,7 +103,7 @@ def played(root: Path, seconds: float, *, fallen: bool) -> Verdict:
         seen += [(now, one) for one in collector.read() or ()]
         seen.append((now, NicSample("eth0", 0, 0, 0, 0, sent, 0, 0, 0)))
         if BEGIN_S <= now <= end_s:
-            seen.append((now, ThreadLook(*key, tick * 1000, 0, tick // 50, tick // 50, 0, None, "D", 1, "")))
+            seen.append((now, ThreadSample(*key, tick * 1000, 0, tick // 50, tick // 50, 0, None, "D", 1, "")))
     collector.close()
     stage.extra = sorted(seen, key=lambda pair: pair[0])
     (found,) = stage.play(end_s + 10)

@@ -10,13 +10,13 @@ import pytest
 from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, link, measured, restore, save, thread
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import LinkMeasure, MountMeasure
 from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.networks.rdma import RdmaPorts
-from ckptprof_collectors.samples import MountInfo, NicInfo, NicSample, Sample, ThreadLook, WireSample
+from ckptprof_collectors.samples import MountInfo, NicInfo, NicSample, Sample, ThreadSample, WireSample
 
 FAR = MountMeasure(
     mount_point="/ckpt", fs_type="lustre", source="10.0.0.1@o2ib:/scratch", remote=True, server="10.0.0.1"
@@ -174,7 +174,7 @@ def played(tmp_path: Path, **how: Any) -> Verdict:
     mount = MountInfo(1, 0, 40, "/", "/ckpt", "lustre", "10.0.0.1@o2ib:/scratch", None, "10.0.0.1", ("10.0.0.1",))
     key = (trainer.pid, trainer.info.start_ticks, trainer.pid, "python3")
     looks = [
-        (at / 10, ThreadLook(*key, at * 1000, 0, at // 50, at // 50, 0, None, "D", 1, "")) for at in range(200, 305)
+        (at / 10, ThreadSample(*key, at * 1000, 0, at // 50, at // 50, 0, None, "D", 1, "")) for at in range(200, 305)
     ]
     stage.extra = sorted(
         [(0.05, mount), *looks, *MovingPort(tmp_path).play(10.0, 400 * MIB, **how)], key=lambda pair: pair[0]

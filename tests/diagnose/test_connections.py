@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from tests.diagnose.hand import GIB, MIB, link, measured, restore, save, thread
 
-from ckptprof.diagnose.accounts.witnesses import transport
-from ckptprof.diagnose.judging import diagnose
-from ckptprof.diagnose.sight import look
+from ckptprof.diagnose.accounts.network_evidence import transport
+from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import ConnectionMeasure, Measures, MountMeasure
 from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
@@ -169,6 +169,6 @@ def test_a_connection_that_carries_a_twentieth_of_the_busiest_counts() -> None:
 @pytest.mark.parametrize(("waiting", "tells"), [(0.8, True), (0.45, False)])
 def test_half_a_second_is_the_least_that_a_connection_tells_of(waiting: float, *, tells: bool) -> None:
     """The window of a fast connection is full for milliseconds."""
-    sight = look(save(Level.TRACE, 1, measures(connection(busy=0.9 * waiting))))
+    sight = gather_context(save(Level.TRACE, 1, measures(connection(busy=0.9 * waiting))))
 
     assert (transport(sight, waiting) is not None) == tells

@@ -8,8 +8,8 @@ from tests.diagnose.hand import GIB, START_NS, device, measured, ns, restore, sa
 
 from ckptprof.diagnose.advice import first_advice
 from ckptprof.diagnose.ceilings import WRITE, Ceilings, Measure
-from ckptprof.diagnose.costs import job_costs, judged
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
+from ckptprof.diagnose.job_costs import job_costs, share_text
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Status
 from ckptprof.verdicts import Cost, Limit
 
@@ -33,9 +33,9 @@ def test_a_stall_costs_the_gpus_that_are_given_else_one_for_each_rank() -> None:
     given = known(diagnose(plain, gpus=8))
     assert (given.gpus, given.gpus_from, given.gpu_seconds) == (8, "given", 80)
     assert known(diagnose(plain)).gpu_seconds == 40
-    seen = known(diagnose(plain, seen_gpus=2))
+    seen = known(diagnose(plain, observed_gpus=2))
     assert (seen.gpus, seen.gpus_from, seen.gpu_seconds) == (2, "nvml", 20)
-    assert known(diagnose(plain, gpus=8, seen_gpus=2)).gpus_from == "given"
+    assert known(diagnose(plain, gpus=8, observed_gpus=2)).gpus_from == "given"
     nobody = known(diagnose(save(Level.TRACE, 20, measured(), ranks=None, stall_ns=ns(10))))
     assert (nobody.gpus, nobody.gpu_seconds, nobody.bytes_per_second_per_gpu) == (None, None, None)
     unknown = known(diagnose(save(Level.TRACE, 20, measured(), stall_ns=None), gpus=8))
@@ -110,7 +110,7 @@ def test_what_was_broken_off_is_counted_apart() -> None:
 )
 def test_shares_are_put_into_words(share: float, words: str) -> None:
     """SNIA's rule, and what was reported."""
-    assert words in judged(share)
+    assert words in share_text(share)
 
 
 def test_copies_cost_nobody_anything_and_nothing_costs_nothing() -> None:

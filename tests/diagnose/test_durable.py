@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.diagnose.hand import GIB, device, measured, ns, restore, save, thread
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.model import Checkpoint, Evidence, Interval, Level, Mode, Moments, Status
 from ckptprof.verdicts import Cost
 

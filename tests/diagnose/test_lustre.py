@@ -17,12 +17,12 @@ from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, link, measured, save, thread
 from tests.lustretree import LustreTree, lustre_mount
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import MountMeasure, ServerMeasure
 from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
-from ckptprof_collectors.mounts.clients import RemoteClients
-from ckptprof_collectors.samples import RdmaInfo, RdmaSample, Sample, ThreadLook
+from ckptprof_collectors.mounts.client_counters import RemoteClientReader
+from ckptprof_collectors.samples import RdmaInfo, RdmaSample, Sample, ThreadSample
 
 HYBRID = {"hybrid_io": 1, "hybrid_io_write_threshold_bytes": 2 * MIB, "hybrid_io_read_threshold_bytes": 8 * MIB}
 RPC = 4 * MIB
@@ -54,13 +54,13 @@ class Played:
         """Mount it."""
         self.tree = LustreTree(self.root, self.version, settings=self.settings)
         self._now = 0.0
-        self.clients = RemoteClients(self.tree.fs, clock=lambda: self._now, used=float)
+        self.clients = RemoteClientReader(self.tree.fs, clock=lambda: self._now, cpu_seconds=float)
         self._done = 0
 
     def samples(self, until_s: float) -> list[tuple[float, Sample]]:
         """Return what is read in each tenth of a second."""
         mount = lustre_mount()
-        self.clients.follow([mount])
+        self.clients.set_mounts([mount])
         found: list[tuple[float, Sample]] = [
             (0.05, mount),
             (0.05, RdmaInfo("mlx5_0/1", round(self.port * 8), "ACTIVE", "InfiniBand", None)),
@@ -115,7 +115,7 @@ class Played:
         for at in range(int(START_S * 10), int((START_S + 0.5 + self.seconds) * 10)):
             used = at * (10**8 if self.copies else 1000)
             ticks, doing = (at * 10, ("R", -1)) if self.copies else (at // 50, ("D", 0 if self.reads else 1))
-            looks.append((at / 10, ThreadLook(*key, used, 0, at // 50, ticks, 0, None, *doing, "")))
+            looks.append((at / 10, ThreadSample(*key, used, 0, at // 50, ticks, 0, None, *doing, "")))
         stage.extra = sorted([*looks, *self.samples(until_s)], key=lambda pair: pair[0])
         (found,) = stage.play(until_s)
         return found

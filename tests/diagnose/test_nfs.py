@@ -13,16 +13,16 @@ from tests.collectors.mounts.mountstats import block, mounted, put
 from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, far, link, measured, restore, save, thread
 
-from ckptprof.diagnose.accounts.witnesses import told_by_client
+from ckptprof.diagnose.accounts.network_evidence import client_wait
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.judging import diagnose
-from ckptprof.diagnose.sight import look
+from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import ConnectionMeasure, MountMeasure, OperationMeasure
 from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.clients import RemoteClients
-from ckptprof_collectors.samples import NicInfo, NicSample, Sample, TcpSample, ThreadLook
+from ckptprof_collectors.mounts.client_counters import RemoteClientReader
+from ckptprof_collectors.samples import NicInfo, NicSample, Sample, TcpSample, ThreadSample
 
 SIZE = 8 * GIB
 BEGIN_S = 20.0
@@ -55,9 +55,9 @@ class MovingNfs:
         """Make it."""
         self.root, self.how = root, how
         put(root)
-        self.collector = RemoteClients(KernelFs(proc=root), clock=lambda: self.at_s, used=float)
+        self.collector = RemoteClientReader(KernelFs(proc=root), clock=lambda: self.at_s, cpu_seconds=float)
         self.at_s = 0.0
-        self.collector.follow([mounted()])
+        self.collector.set_mounts([mounted()])
 
     def write(self) -> int:
         """Write the counters as they are at a time; return the bytes that were sent by then."""
@@ -117,7 +117,7 @@ def played(root: Path, how: Playing) -> Checkpoint:
     looks = []
     for at in range(int(BEGIN_S * 10), int(end_s * 10) + 1):
         call = 1 if at / 10 <= BEGIN_S + write_s else 74  # write, fsync
-        looks.append((at / 10, ThreadLook(*key, at * 1000, 0, at // 50, at // 50, 0, None, "D", call, "")))
+        looks.append((at / 10, ThreadSample(*key, at * 1000, 0, at // 50, at // 50, 0, None, "D", call, "")))
     moving = MovingNfs(root, how).play(end_s + 6)
     stage.extra = sorted([*looks, *moving], key=lambda pair: pair[0])
     stage.looks = [(tick / 5 + 0.1, "clients") for tick in range(int((end_s + 6) * 5))]
@@ -225,7 +225,7 @@ def of_client(one: MountMeasure, *, reads: bool = False, **more: Any) -> Cause |
     """Return what a client tells of 19 s that a save, or a restore, of 1 GiB waited."""
     at = thread(Level.TRACE, 20, data=19, copy=1)
     make = restore if reads else save
-    found = told_by_client(look(make(Level.TRACE, 20, measured(at, mount=one, links=(link(),), **more))), 19.0)
+    found = client_wait(gather_context(make(Level.TRACE, 20, measured(at, mount=one, links=(link(),), **more))), 19.0)
     return None if found is None else found.cause
 
 
@@ -241,12 +241,12 @@ def connection(round_s: float) -> ConnectionMeasure:
         (mount(writes(8), commits(1, 12)), mount(writes(7), commits(1, 12)), Cause.COMMITS),
         (mount(writes(queue=0.02), commits(2, 5)), mount(writes(queue=0.02), commits(2, 4.5)), Cause.COMMITS),
         (mount(writes(queue=0.0), commits(1, 2.1)), mount(writes(queue=0.0), commits(1, 2.0)), Cause.COMMITS),
-        (mount(writes(retransmissions=11)), mount(writes(retransmissions=10)), Cause.RESENT),
-        (mount(writes(20, retransmissions=8)), mount(writes(20, retransmissions=7)), Cause.RESENT),
-        (mount(writes(timeouts=1)), mount(writes()), Cause.RESENT),
+        (mount(writes(retransmissions=11)), mount(writes(retransmissions=10)), Cause.RETRANSMITTED),
+        (mount(writes(20, retransmissions=8)), mount(writes(20, retransmissions=7)), Cause.RETRANSMITTED),
+        (mount(writes(timeouts=1)), mount(writes()), Cause.RETRANSMITTED),
         (
             mount(writes(timeouts=2), settings={"timeo": 10}),
-            mount(writes(timeouts=1), settings={"timeo": 10}), Cause.RESENT,
+            mount(writes(timeouts=1), settings={"timeo": 10}), Cause.RETRANSMITTED,
         ),
         (mount(writes(), delays=20), mount(writes(), delays=18), Cause.DELAYED),
         (mount(writes(17_500)), mount(writes(16_000)), Cause.SMALL_REQUESTS),
@@ -258,8 +258,8 @@ def connection(round_s: float) -> ConnectionMeasure:
         (mount(writes(queue=1.2, answer=0.58)), mount(writes(queue=1.2, answer=0.61)), Cause.ONE_CONNECTION),
         (mount(writes(queue=0.05)), mount(writes(queue=0.05), slots=None), Cause.ONE_CONNECTION),
         (mount(writes(queue=0.05)), mount(writes(queue=0.05), connections=8), Cause.ONE_CONNECTION),
-        (mount(writes(timeouts=1)), mount(writes(timeouts=1), wire_written_bytes=GIB // 3), Cause.RESENT),
-        (mount(writes(timeouts=1)), mount(writes(timeouts=1), wire_written_bytes=None), Cause.RESENT),
+        (mount(writes(timeouts=1)), mount(writes(timeouts=1), wire_written_bytes=GIB // 3), Cause.RETRANSMITTED),
+        (mount(writes(timeouts=1)), mount(writes(timeouts=1), wire_written_bytes=None), Cause.RETRANSMITTED),
     ],
 )  # fmt: skip
 def test_what_a_client_tells_has_its_measure(fits: MountMeasure, not_quite: MountMeasure, cause: Cause) -> None:

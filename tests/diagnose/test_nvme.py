@@ -17,12 +17,12 @@ from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, device, link, local, measured, restore, save, thread
 from tests.nvmetree import NvmeTree, nvme_mount
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import ConnectionMeasure, LinkMeasure, PathMeasure
 from ckptprof.model import Checkpoint, Level
 from ckptprof.verdicts import Limit, Verdict
-from ckptprof_collectors.devices.blockdevices import BlockDevices
-from ckptprof_collectors.samples import NicInfo, NicSample, RdmaInfo, RdmaSample, Sample, TcpSample, ThreadLook
+from ckptprof_collectors.devices.block_devices import BlockDevices
+from ckptprof_collectors.samples import NicInfo, NicSample, RdmaInfo, RdmaSample, Sample, TcpSample, ThreadSample
 
 START_S = 8.0
 TO_TARGETS = ("10.0.0.2", "10.0.0.3")
@@ -76,7 +76,7 @@ class Played:
         for target, size in zip(TO_TARGETS, sizes, strict=True):
             busy = int(self.on_its_way * spent * 1e6 * size / max(1, sum(sizes)))
             yield TcpSample(
-                remote=target, port=4420, accepted=False, local="10.0.0.9", interfaces=("eth1",), pid=None,
+                remote=target, port=4420, is_accepted=False, local="10.0.0.9", interfaces=("eth1",), pid=None,
                 start_ticks=None, sockets=8, bytes_acked=int(1.01 * size), bytes_received=int(spent * 1e5),
                 bytes_retrans=self.lost_bytes, busy_us=busy, rwnd_limited_us=int(self.window * busy),
                 sndbuf_limited_us=0, rtt_us=self.rtt_us, min_rtt_us=150, delivery_rate=None, is_new=spent <= 0.1,
@@ -89,7 +89,7 @@ class Played:
         stage.write(trainer, "/ckpt/step_1.pt", START_S, self.seconds, self.size)
         key = (trainer.pid, trainer.info.start_ticks, trainer.pid, "python3")
         looks: list[tuple[float, Sample]] = [
-            (at / 10, ThreadLook(*key, at * 1000, 0, at // 50, at // 50, 0, None, "D", 1, ""))
+            (at / 10, ThreadSample(*key, at * 1000, 0, at // 50, at // 50, 0, None, "D", 1, ""))
             for at in range(int(START_S * 10), int((START_S + 0.5 + self.seconds) * 10))
         ]
         stage.extra = sorted([*looks, *self.samples(until_s)], key=lambda pair: pair[0])

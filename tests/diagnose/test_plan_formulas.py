@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.basis import Given
+from ckptprof.diagnose.plan.basis import GivenFigures
+from ckptprof.diagnose.plan.checkpoint_plan import DAY_SECONDS, plan, saves_per_day
 from ckptprof.diagnose.plan.intervals import Losses
-from ckptprof.diagnose.plan.planning import DAY_SECONDS, plan, saves_per_day
 
 MTTF = st.floats(1, 1e9)
 SHARES = st.floats(1e-9, 0.9)  # cost over MTTF
@@ -188,7 +188,9 @@ def test_affordable_cost_is_just_that(mttf: float, recovery: float, share: float
 @given(st.floats(1, 1e9), st.integers(1, 10**6), st.integers(2, 100))
 def test_failures_add_up(each: float, gpus: int, times: int) -> None:
     """Twice the accelerators fail twice as often, and counting the failures gives the rate back."""
-    few, many = (plan(Given(mttf_per_gpu_seconds=each * 1e6, gpus=gpus * by)).basis.mttf.value for by in (1, times))
+    few, many = (
+        plan(GivenFigures(mttf_per_gpu_seconds=each * 1e6, gpus=gpus * by)).basis.mttf.value for by in (1, times)
+    )
 
     assert many == pytest.approx(few / times)
 
@@ -197,8 +199,8 @@ def test_failures_add_up(each: float, gpus: int, times: int) -> None:
 @given(st.floats(1, 1e15), st.floats(1, 1e5), st.floats(1.001, 1000))
 def test_traffic(size: float, mttf: float, more: float) -> None:
     """Twice the size is twice the traffic; a longer interval never more; the burst is 20 times size over interval."""
-    made = plan(Given(size_bytes=size, mttf_seconds=mttf))
-    double = plan(Given(size_bytes=2 * size, mttf_seconds=mttf)).traffic
+    made = plan(GivenFigures(size_bytes=size, mttf_seconds=mttf))
+    double = plan(GivenFigures(size_bytes=2 * size, mttf_seconds=mttf)).traffic
     interval = mttf / 20
 
     assert made.traffic is not None
@@ -220,7 +222,7 @@ def test_whole_days(hours: float, saves: float) -> None:
 @given(st.floats(1, 1e15), st.floats(1e-3, 1e3), st.floats(1, 1e5), st.none() | st.integers(1, 1000))
 def test_filling(size: float, ratio: float, mttf: float, keep: int | None) -> None:
     """The save that does not fit is the one after those that do; with few enough kept there is none."""
-    found = plan(Given(size_bytes=size, mttf_seconds=mttf, free_bytes=size * ratio, keep=keep)).filling
+    found = plan(GivenFigures(size_bytes=size, mttf_seconds=mttf, free_bytes=size * ratio, keep=keep)).filling
 
     assert found is not None
     assert found.fitting * size <= found.free_bytes * (1 + 1e-6)
@@ -238,7 +240,7 @@ def test_filling(size: float, ratio: float, mttf: float, keep: int | None) -> No
 def test_steps(mttf: float, step: float) -> None:
     """As many whole ones as fit, but one at least."""
     assume(mttf > 1e-3)
-    advice = plan(Given(mttf_seconds=mttf, step_seconds=step)).advice
+    advice = plan(GivenFigures(mttf_seconds=mttf, step_seconds=step)).advice
 
     assert advice is not None
     assert advice.steps is not None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.diagnose.plan.basis import Given, Origin, measure
-from ckptprof.diagnose.plan.planning import plan
+from ckptprof.diagnose.plan.basis import GivenFigures, Origin, measure
+from ckptprof.diagnose.plan.checkpoint_plan import plan
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Status
 
 SECOND = 1_000_000_000
@@ -72,7 +72,7 @@ def test_sync_saves_are_not_said_to_be_written_beside_training(modes: tuple[Mode
     """Their stall is a little shorter than their duration now and then."""
     measured = measure([checkpoint(at * 100, mode=mode, stall_ns=39 * SECOND // 10) for at, mode in enumerate(modes)])
 
-    assert any("An async save" in note for note in plan(Given(mttf_seconds=3600), measured).notes) is beside
+    assert any("An async save" in note for note in plan(GivenFigures(mttf_seconds=3600), measured).notes) is beside
 
 
 def test_what_was_not_seen_is_not_told() -> None:

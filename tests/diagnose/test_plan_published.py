@@ -11,8 +11,8 @@ import math
 import pytest
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.basis import BYTES_PER_PARAMETER, MTTF_PER_GPU_SECONDS, Given
-from ckptprof.diagnose.plan.planning import plan
+from ckptprof.diagnose.plan.basis import BYTES_PER_PARAMETER, MTTF_PER_GPU_SECONDS, GivenFigures
+from ckptprof.diagnose.plan.checkpoint_plan import plan
 
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 GIB = 1 << 30
@@ -26,7 +26,7 @@ def cut(value: float, digits: int) -> float:
 
 def test_micron_24000_accelerators() -> None:
     """124 min between failures, a save every 6.2 min, 233 a day, 1.1 PB a day and 13 GB/s for 5 TB each."""
-    made = plan(Given(gpus=24_000, size_bytes=5e12))
+    made = plan(GivenFigures(gpus=24_000, size_bytes=5e12))
     (rule,) = (rule for rule in made.rules if rule.advised)
 
     assert made.basis.mttf.value / MINUTE == 124
@@ -41,7 +41,7 @@ def test_micron_24000_accelerators() -> None:
 
 def test_what_the_average_hides() -> None:
     """To hold training for 5 % of 6.2 min at most, a sync save has 18.6 s: 269 GB/s, not 13."""
-    made = plan(Given(gpus=24_000, size_bytes=5e12))
+    made = plan(GivenFigures(gpus=24_000, size_bytes=5e12))
 
     assert made.traffic is not None
     assert made.traffic.burst_seconds == pytest.approx(18.6)
@@ -51,19 +51,19 @@ def test_what_the_average_hides() -> None:
 def test_where_20_per_mttf_is_youngs_optimum() -> None:
     """Only for a save that costs 9.3 s; the plan says so where the cost is not known."""
     assert intervals.young(9.3, 124 * MINUTE) == pytest.approx(6.2 * MINUTE)
-    assert "blocks training for 9.30 s" in plan(Given(gpus=24_000, size_bytes=5e12)).notes[0]
+    assert "blocks training for 9.30 s" in plan(GivenFigures(gpus=24_000, size_bytes=5e12)).notes[0]
 
 
 def test_largest_clusters_fail_within_half_an_hour() -> None:
     """By the same rate, those of 100,000 accelerators: under 30 min; 24,000 are every two hours or so."""
-    assert plan(Given(gpus=100_000)).basis.mttf.value < 30 * MINUTE
-    assert round(plan(Given(gpus=24_000)).basis.mttf.value / HOUR) == 2
+    assert plan(GivenFigures(gpus=100_000)).basis.mttf.value < 30 * MINUTE
+    assert round(plan(GivenFigures(gpus=24_000)).basis.mttf.value / HOUR) == 2
     assert MTTF_PER_GPU_SECONDS / HOUR == 49_600
 
 
 def test_llama_3() -> None:
     """419 interruptions in 54 days are one in 3 h, and on 16,384 GPUs within 3 % of Micron's rate."""
-    made = plan(Given(failures=419, failures_seconds=54 * DAY, gpus=16_384))
+    made = plan(GivenFigures(failures=419, failures_seconds=54 * DAY, gpus=16_384))
 
     assert round(made.basis.mttf.value / HOUR) == 3
     assert made.basis.mttf.value * 16_384 == pytest.approx(MTTF_PER_GPU_SECONDS, rel=0.03)
@@ -71,7 +71,7 @@ def test_llama_3() -> None:
 
 def test_availability_example() -> None:
     """MTTF 6,000 s, recovery 600 s, save 10 s, step 15 s: every 24 steps (changlan.org)."""
-    made = plan(Given(mttf_seconds=6000, restart_seconds=600, cost_seconds=10, step_seconds=15))
+    made = plan(GivenFigures(mttf_seconds=6000, restart_seconds=600, cost_seconds=10, step_seconds=15))
 
     assert made.advice.rule == "availability"
     assert made.advice.interval_seconds == pytest.approx(10 + math.sqrt(2 * 6600 * 10 + 100))
@@ -83,7 +83,7 @@ def test_availability_example() -> None:
 )
 def test_mlperf_sizes_by_the_names_of_the_models(billions: float, published_gib: float) -> None:
     """Someone who types --parameters 405B is within 1 % of the published 105, 912, 5,290 and 18,000 GiB."""
-    made = plan(Given(parameters=billions * 1e9, mttf_seconds=HOUR))
+    made = plan(GivenFigures(parameters=billions * 1e9, mttf_seconds=HOUR))
 
     assert made.basis.size is not None
     assert made.basis.size.value == billions * 14e9
@@ -100,14 +100,14 @@ def test_the_1t_model_is_of_1_38_trillion() -> None:
 )
 def test_a_checkpoint_on_each_tier(name: str, save: float, restore: float) -> None:
     """6 TB of 8 GPUs: 6, 12 and 24 GB/s of writes, 8, 16 and 32 of reads, as in NVIDIA's table of a node."""
-    (tier,) = (tier for tier in plan(Given(gpus=8, size_bytes=6e12)).tiers if tier.name == name)
+    (tier,) = (tier for tier in plan(GivenFigures(gpus=8, size_bytes=6e12)).tiers if tier.name == name)
 
     assert (tier.save_seconds, tier.restore_seconds) == (save, restore)
 
 
 def test_both_rules_of_5_percent() -> None:
     """SNIA's is of the stall, Micron's of the interval: a save of 30 s at an MTTF of 124 min cannot have both."""
-    made = plan(Given(gpus=24_000, cost_seconds=30))
+    made = plan(GivenFigures(gpus=24_000, cost_seconds=30))
     rules = {rule.name: rule for rule in made.rules}
 
     assert rules["5 % stall"].interval_seconds == 600
@@ -118,10 +118,10 @@ def test_both_rules_of_5_percent() -> None:
 
 def test_what_the_field_reports_is_told_beside_a_worse_plan() -> None:
     """12 % on average and up to 43 % of training in checkpoints (Maeng et al. 2021)."""
-    made = plan(Given(mttf_seconds=2 * HOUR, cost_seconds=120))
+    made = plan(GivenFigures(mttf_seconds=2 * HOUR, cost_seconds=120))
 
     assert made.advice.stall_share is not None
     assert 0.05 < made.advice.stall_share < 0.12
     assert "12 %" not in made.notes[0]
-    worse = plan(Given(mttf_seconds=2 * HOUR, cost_seconds=400))
+    worse = plan(GivenFigures(mttf_seconds=2 * HOUR, cost_seconds=400))
     assert "12 % on average and up to 43 %" in worse.notes[0]

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ckptprof.diagnose.plan import intervals
-from ckptprof.diagnose.plan.basis import Given
-from ckptprof.diagnose.plan.planning import plan
+from ckptprof.diagnose.plan.basis import GivenFigures
+from ckptprof.diagnose.plan.checkpoint_plan import plan
 
 HOUR = 3600.0
 
@@ -29,7 +29,7 @@ def play(interval: float, cost: float, mttf: float, recovery: float) -> float:
 )
 def test_predicted_loss_is_what_a_job_loses(cost: float, mttf: float, restart: float) -> None:
     """Within half a percent of the time, at the advised interval; and there a job does as well as at any other."""
-    advice = plan(Given(cost_seconds=cost, mttf_seconds=mttf, restart_seconds=restart)).advice
+    advice = plan(GivenFigures(cost_seconds=cost, mttf_seconds=mttf, restart_seconds=restart)).advice
     progress = play(advice.interval_seconds, cost, mttf, restart)
 
     assert advice.losses is not None

@@ -11,9 +11,9 @@ import pytest
 from tests.diagnose.hand import restore, save
 from tests.diagnose.libraries import WORDS, foreign
 
-from ckptprof.diagnose.rules import RULES, Rule
-from ckptprof.diagnose.sight import look
-from ckptprof.frameworks.table import FRAMEWORKS, libraries
+from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.rules import RULES, CauseRule
+from ckptprof.frameworks.framework_table import FRAMEWORKS, libraries_of
 from ckptprof.model import Level
 from ckptprof.verdicts import Limit
 
@@ -28,13 +28,15 @@ def test_no_remedy_names_a_library_that_the_job_does_not_have(limit: Limit) -> N
         for framework in (None, "unheard-of", *(one.name for one in FRAMEWORKS)):
             for plain in (save(Level.POLL, 1, None), restore(Level.POLL, 1, None)):
                 checkpoint = msgspec.structs.replace(plain, framework=framework)
-                assert not foreign(rule.remedy_for(look(checkpoint)), framework), (rule.name, framework)
+                assert not foreign(rule.remedy_for(gather_context(checkpoint)), framework), (rule.name, framework)
 
 
 def test_the_remedy_of_a_framework_comes_before_the_general_one() -> None:
     """Of a library below it where it has none of its own."""
     told = {
-        (rule, framework): one.remedy_for(look(msgspec.structs.replace(save(Level.POLL, 1, None), framework=framework)))
+        (rule, framework): one.remedy_for(
+            gather_context(msgspec.structs.replace(save(Level.POLL, 1, None), framework=framework))
+        )
         for rule, one in {one.name: one for one in RULES}.items()
         for framework in ("megatron", "torchtitan", "orbax", "numpy", None)
     }
@@ -48,7 +50,7 @@ def test_the_remedy_of_a_framework_comes_before_the_general_one() -> None:
 
 def test_libraries_of_remedies_are_known() -> None:
     """A remedy under a name that no framework has is never told, and each name has the words that it goes by."""
-    had = frozenset().union(*(libraries(one.name) for one in FRAMEWORKS))
+    had = frozenset().union(*(libraries_of(one.name) for one in FRAMEWORKS))
     named = {library for rule in RULES for library in (*rule.remedies, *rule.remedies_of_restore)}
     assert named <= had
     assert {library.removesuffix("-dcp") for library in named} <= set(WORDS)
@@ -58,7 +60,7 @@ def _rows() -> Iterator[str]:
     yield "| a job that saves by | has |\n|---|---|\n"
     having: dict[str, list[str]] = {}
     for one in FRAMEWORKS:
-        had = ", ".join(sorted(libraries(one.name) - {one.name}))
+        had = ", ".join(sorted(libraries_of(one.name) - {one.name}))
         having.setdefault(had, []).append(one.name)
     for had, names in having.items():
         yield f"| {', '.join(sorted(names))} | {had or 'nothing else that is known'} |\n"
@@ -68,7 +70,7 @@ def _rows() -> Iterator[str]:
             yield from _of(rule)
 
 
-def _of(rule: Rule) -> Iterator[str]:
+def _of(rule: CauseRule) -> Iterator[str]:
     limits = ", ".join(f"`{one.value}`" for one in rule.limits)
     yield f"| {limits} | {rule.name} | {rule.remedy} | {_special(rule.remedies)} |\n"
     if rule.remedy_of_restore is not None:

@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from tests.diagnose.hand import GIB, MIB, device, far, link, local, measured, memory, ns, process, restore, save, thread
 
-from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.judging import diagnose
-from ckptprof.diagnose.rules import RULES, Rule
-from ckptprof.diagnose.sight import look
+from ckptprof.diagnose.causes import AttributedTime, Cause
+from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.diagnosis import diagnose
+from ckptprof.diagnose.rules import RULES, CauseRule
 from ckptprof.measures import BeforeMeasure, MountMeasure
 from ckptprof.model import Checkpoint, Level, Metadata, Mode, Overhead, Pattern, Writer
 from ckptprof.verdicts import Limit
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_a_rule_says_what_it_is_and_what_to_do(rule: Rule) -> None:
+def test_a_rule_says_what_it_is_and_what_to_do(rule: CauseRule) -> None:
     """In one line each."""
     assert rule.limits
     remedies = (rule.remedy, rule.remedy_of_restore or rule.remedy)
@@ -27,7 +27,7 @@ def test_a_rule_says_what_it_is_and_what_to_do(rule: Rule) -> None:
         assert text.strip() == text != ""
         assert "\n" not in text
     assert max(map(len, remedies)) < 170
-    assert rule.shown(look(save(Level.POLL, 1, None)), ()) is None or rule.name == "previous"
+    assert rule.match(gather_context(save(Level.POLL, 1, None)), ()) is None or rule.name == "previous"
 
 
 def test_every_limit_has_a_remedy_and_every_rule_a_name_of_its_own() -> None:
@@ -41,17 +41,17 @@ def test_every_rule_can_be_told_of_each_of_its_limits() -> None:
     taken: dict[Limit, str] = {}
     for rule in RULES:
         assert not taken.keys() & set(rule.limits), rule.name
-        if rule.when is None and rule.words is None and not rule.causes:
+        if rule.condition is None and rule.words is None and not rule.causes:
             taken |= dict.fromkeys(rule.limits, rule.name)
 
 
 @pytest.mark.parametrize("limit", [Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERIALIZE, Limit.STRAGGLER])
 def test_who_restores_is_not_told_how_to_save(limit: Limit) -> None:
     """The same cause asks for something else."""
-    accounts = (Spent(Cause.STARVED, limit, 9.0, "ready to run without a CPU"),)
+    accounts = (AttributedTime(Cause.STARVED, limit, 9.0, "ready to run without a CPU"),)
     told = []
-    for sight in (look(save(Level.TRACE, 10, None)), look(restore(Level.TRACE, 10, None))):
-        rule = next(one for one in RULES if limit in one.limits and one.shown(sight, accounts))
+    for sight in (gather_context(save(Level.TRACE, 10, None)), gather_context(restore(Level.TRACE, 10, None))):
+        rule = next(one for one in RULES if limit in one.limits and one.match(sight, accounts))
         told.append(rule.remedy_for(sight))
 
     assert told[0] != told[1]

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from tests.diagnose.hand import GIB, MIB, ns, save
 
-from ckptprof.diagnose.sight import Sight, look
-from ckptprof.diagnose.verdict.series import back_to_back, interval, waited_for
+from ckptprof.diagnose.context import CheckpointContext, gather_context
+from ckptprof.diagnose.verdict.save_series import back_to_back, interval, waited_for
 from ckptprof.model import Checkpoint, Level, Mode, Writer
 
 
-def _series(*saves: Checkpoint) -> Sight:
-    return look(saves[-1], saves[:-1])
+def _series(*saves: Checkpoint) -> CheckpointContext:
+    return gather_context(saves[-1], saves[:-1])
 
 
 def _one(begin: float, took: float, **more: Any) -> Checkpoint:

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, restore, save, thread
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.rules import RULES
-from ckptprof.diagnose.sight import look
 from ckptprof.measures import BeforeMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint, Kind, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
@@ -134,7 +134,7 @@ def test_who_looks_closer_is_not_sent_where_he_was(level: Level, stacks: dict[st
     process = ProcessMeasure(pid=1, comm="python", bytes=GIB, stacks=stacks)
     seen = measured(thread(level, 20, copy=1, sync=2), devices=(device(20),), processes=(process,))
     unexplained = next(one for one in RULES if one.name == "unexplained")
-    remedy = unexplained.remedy_for(look(save(level, 20, seen)))
+    remedy = unexplained.remedy_for(gather_context(save(level, 20, seen)))
 
     assert ("--level trace" in remedy) is (level is Level.POLL)
     assert ("py-spy" in remedy) is (stacks is None)

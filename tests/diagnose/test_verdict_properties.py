@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tests.diagnose.hand import GIB, START_NS, device, measured, ns, save, thread
 
 from ckptprof.diagnose.accounts.accounts import ORDER, account
-from ckptprof.diagnose.accounts.claims import Known
+from ckptprof.diagnose.accounts.claims import ClaimInputs
 from ckptprof.diagnose.accounts.path import critical
-from ckptprof.diagnose.judging import diagnose
-from ckptprof.diagnose.sight import look
+from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.verdict import totals
 from ckptprof.measures import Measures
@@ -120,12 +120,12 @@ def test_no_measures_raise_or_break_the_account(checkpoint: Checkpoint, history:
 @given(_CHECKPOINTS)
 def test_no_step_takes_a_second_twice_or_loses_one(checkpoint: Checkpoint) -> None:
     """What each leaves and what it puts into accounts is what was there before; no part is less than nothing."""
-    sight = look(checkpoint)
+    sight = gather_context(checkpoint)
     path = critical(sight)
-    known, left = Known(sight, path, None, 1.0), path.time.parts
+    known, left = ClaimInputs(sight, path, None, 1.0), path.time.parts
     for step in ORDER:
         claim = step(known, left)
-        spent = sum(one.seconds for one in claim.spent)
+        spent = sum(one.seconds for one in claim.charges)
         assert claim.left.total + spent == pytest.approx(left.total, rel=1e-9, abs=1e-6), step
         assert all(-1e-9 <= one < math.inf for one in claim.left.seconds.values()), step
         left = claim.left
@@ -155,7 +155,7 @@ def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
         return
     at = thread(level, whole, user=user, copy=copy, data=data, sync=sync, create=create, runqueue=runqueue)
     known = measured(at, devices=(device(whole, shown_bytes_per_second=shown),))
-    found = account(look(save(level, whole, known)))
+    found = account(gather_context(save(level, whole, known)))
     assert found.seconds == pytest.approx(whole, abs=1e-6)
     for limit, own in totals(found):
         told = gain(found, limit)
@@ -178,16 +178,18 @@ def test_threads_that_overlap_add_up_to_the_path_once(spans: list[tuple[float, f
         one = thread(Level.TRACE, length, begin=begin, user=length / 2, copy=length / 4, sync=length / 4)
         threads.append(msgspec.structs.replace(one, pid=pid, tid=number))
     whole = max(begin + length for begin, length, _ in spans)
-    found = account(look(save(Level.TRACE, whole, measured(*threads)))).accounts
+    found = account(gather_context(save(Level.TRACE, whole, measured(*threads)))).accounts
     assert sum(one.seconds for one in found) == pytest.approx(whole, abs=1e-6)
 
 
 def test_more_time_before_the_first_byte_is_more_path() -> None:
     """It begins when training stood still for it."""
     at = thread(Level.TRACE, 2, copy=2)
-    assert sum(one.seconds for one in account(look(save(Level.TRACE, 2, measured(at)))).accounts) == pytest.approx(2)
+    assert sum(
+        one.seconds for one in account(gather_context(save(Level.TRACE, 2, measured(at)))).accounts
+    ) == pytest.approx(2)
     from ckptprof.measures import BeforeMeasure  # noqa: PLC0415 - of this test only
 
     before = BeforeMeasure(held_ns=ns(3))
     longer = save(Level.TRACE, 2, measured(at, before=before), stall_ns=ns(5))
-    assert sum(one.seconds for one in account(look(longer)).accounts) == pytest.approx(5)
+    assert sum(one.seconds for one in account(gather_context(longer)).accounts) == pytest.approx(5)

@@ -22,7 +22,7 @@ from tests.diagnose.hand import (
     thread,
 )
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.model import Checkpoint, Interval, Level, Metadata, Mode, Moments, Pattern, Run, Writer
 from ckptprof.verdicts import Limit, Verdict
 

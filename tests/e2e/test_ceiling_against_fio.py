@@ -19,8 +19,8 @@ from tests.kernel.filesystems import call
 from tests.leftovers import given_back, own
 
 from ckptprof.diagnose.ceilings import FULL, Measure
-from ckptprof.service.probing.planning import plan
 from ckptprof.service.probing.probe import ROWS, probe
+from ckptprof.service.probing.probe_plan import plan_probe
 from ckptprof_collectors.kernelfs import KernelFs
 
 pytestmark = [pytest.mark.root, pytest.mark.slow, pytest.mark.xdist_group("live")]
@@ -78,9 +78,9 @@ def device() -> Iterator[Device]:
 def measured(device: Device, name: str, seconds: float) -> Measure:
     """Return what the probe says of one row."""
     found = probe(
-        plan(device.directory, size_bytes=2 << 30, phase_seconds=seconds, fs=KernelFs()),
+        plan_probe(device.directory, size_bytes=2 << 30, phase_seconds=seconds, fs=KernelFs()),
         halt=threading.Event(),
-        tell=lambda *_: None,
+        on_row=lambda *_: None,
         rows=[row for row in ROWS if row.id == name],
     )
     (row,) = found.measures

@@ -24,11 +24,11 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.errors import CkptprofError, UsageError
 from ckptprof.export import http as http_module
-from ckptprof.export import pages as pages_module
+from ckptprof.export import wsgi_pages as pages_module
 from ckptprof.export.http import MAX_CLIENTS, MAX_FIELD_BYTES, MAX_HEAD_BYTES, MetricsServer, answer
 from ckptprof.export.listening import Tls, guarded
 from ckptprof.export.metrics import Metrics, RecorderHealth
-from ckptprof.export.pages import Pages, Textfile
+from ckptprof.export.wsgi_pages import Pages, Textfile
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "dashboards")]
 
@@ -489,7 +489,7 @@ def test_a_renewed_certificate_counts_at_once(serve: Serve, made: Path, tmp_path
     server = serve(tls=tls_of(tmp_path), complain=said.append)
     (tmp_path / "server.crt").write_text("no certificate\n")
     assert [get_by_tls(server, made, "client") for _ in range(2)] == [200, 200]
-    assert [line.rpartition("; ")[2] for line in said] == ["the certificate in use stays"]
+    assert [line.rpartition("; ")[2] for line in said] == ["keeping the current certificate"]
 
     certificates.signed(tmp_path, "server", "other")
     with pytest.raises(ssl.SSLCertVerificationError):

@@ -25,9 +25,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from ckptprof.assets import asset
 from ckptprof.export import metrics as metrics_module
 from ckptprof.export.checkpoints import REMEMBERED_CHECKPOINTS
+from ckptprof.export.entity_tables import REMEMBERED
 from ckptprof.export.metrics import Metrics, RecorderHealth
-from ckptprof.export.pages import Pages
-from ckptprof.export.tables import REMEMBERED
+from ckptprof.export.wsgi_pages import Pages
 from ckptprof.model import Checkpoint, Evidence, Kind, Level, Mode, Moments, Pattern, PatternClass, Risk, Run, Status
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import (
@@ -35,8 +35,8 @@ from ckptprof_collectors.samples import (
     CollectorFault,
     DeviceInfo,
     DiskSample,
+    EntityGone,
     Frame,
-    Gone,
     MemorySample,
     NicInfo,
     NicSample,
@@ -88,7 +88,7 @@ def info(name: str, kind: str = "disk", *, countable: bool = True) -> DeviceInfo
         0,
         kind,
         (),
-        countable=countable,
+        is_countable=countable,
         transport=kind,
         rotational=None,
         size_bytes=1,
@@ -180,7 +180,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
         frame(
             info("sda"),
             disk("sda", 2, 4),
-            NicInfo("eth0", 25_000_000_000, None, None, countable=True),
+            NicInfo("eth0", 25_000_000_000, None, None, is_countable=True),
             nic("eth0"),
             RdmaInfo("mlx5_0/1", 400_000_000_000, "ACTIVE", "InfiniBand", None),
             RdmaSample("mlx5_0/1", 1, 2, 3, 4, 5, tx_discards=6, cnp_handled=7, ack_timeouts=8),
@@ -590,7 +590,7 @@ def test_what_has_no_row_is_remembered_within_bounds() -> None:
     metrics = Metrics()
     for number in range(10_000):
         name = f"veth{number}"
-        metrics.observe(frame(NicInfo(name, None, None, None, countable=False), nic(name)))
+        metrics.observe(frame(NicInfo(name, None, None, None, is_countable=False), nic(name)))
     assert len(metrics._tables[NicSample]._folded) == len(metrics._tables[NicSample]._about) == REMEMBERED
     assert parsed(metrics)
 
@@ -610,9 +610,9 @@ def test_a_real_interface_finds_room_among_the_virtual_ones() -> None:
     """A countable interface that comes late takes the row of one that is not."""
     metrics = Metrics()
     virtual = [f"veth{number}" for number in range(64)]
-    infos = [NicInfo(name, None, None, None, countable=False) for name in virtual]
+    infos = [NicInfo(name, None, None, None, is_countable=False) for name in virtual]
     metrics.observe(frame(*infos, *[nic(name, 100) for name in virtual]))
-    real = NicInfo("ib0", None, None, None, countable=True)
+    real = NicInfo("ib0", None, None, None, is_countable=True)
     metrics.observe(frame(real, nic("ib0", 7), at_ns=2))
     assert parsed(metrics)["ckptprof_network_receive_bytes_total", (("device", "ib0"),)] == 7
 
@@ -624,11 +624,11 @@ def test_what_has_left_gives_its_row_back(*, told: bool) -> None:
     for number in range(1000):
         name = f"veth{number}"
         if told:
-            left = [Gone("interface", f"veth{number - 1}")]
+            left = [EntityGone("interface", f"veth{number - 1}")]
         else:
             metrics.level("poll")
             left = []
-        metrics.observe(frame(*left, NicInfo(name, None, None, None, countable=False), nic(name, 5), read=("nics",)))
+        metrics.observe(frame(*left, NicInfo(name, None, None, None, is_countable=False), nic(name, 5), read=("nics",)))
         if number % 100 == 0:
             received = [key for key in parsed(metrics) if key[0] == "ckptprof_network_receive_bytes_total"]
             assert received == [("ckptprof_network_receive_bytes_total", (("device", name),))]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.frameworks.knowledge import Temporary
-from ckptprof.frameworks.programs import (
+from ckptprof.frameworks.framework_entry import TemporaryPattern
+from ckptprof.frameworks.framework_table import FRAMEWORKS
+from ckptprof.frameworks.program_names import (
     GPU_RUNTIMES,
     INTERPRETERS,
     LAUNCHERS,
@@ -14,7 +15,6 @@ from ckptprof.frameworks.programs import (
     TOOLS,
     TRAINING_RUNTIMES,
 )
-from ckptprof.frameworks.table import FRAMEWORKS
 from ckptprof_collectors.processes import process, programs
 
 
@@ -43,7 +43,7 @@ def test_no_launcher_is_taken_for_a_tool() -> None:
 @pytest.mark.parametrize(
     "temporary", [one for framework in FRAMEWORKS for one in framework.temporary], ids=lambda one: one.word
 )
-def test_the_word_of_a_temporary_name_is_in_its_mark(temporary: Temporary) -> None:
+def test_the_word_of_a_temporary_name_is_in_its_mark(temporary: TemporaryPattern) -> None:
     """Names without any of the words are not looked at."""
     assert temporary.word == temporary.word.lower()
     assert temporary.word in temporary.mark.pattern.replace("\\", "")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.frameworks.formats import file_format
-from ckptprof.frameworks.names import is_alias, is_begin, read_name, shape, step_of
-from ckptprof.frameworks.table import FRAMEWORKS
+from ckptprof.frameworks.file_formats import identify_format
+from ckptprof.frameworks.file_names import is_alias, is_in_progress_marker, parse_name, path_shape, step_of
+from ckptprof.frameworks.framework_table import FRAMEWORKS
 
 # path, framework, step, rank, directory
 REAL = [
@@ -179,12 +179,12 @@ def test_a_real_name_is_understood(
     path: str, framework: str | None, step: int | None, rank: int | None, directory: str
 ) -> None:
     """Framework, step, rank and the checkpoint that the file is a part of."""
-    name = read_name(path)
+    name = parse_name(path)
 
     assert (name.framework.name if name.framework else None, name.step, name.rank, name.directory) == (
         framework, step, rank, directory,
     )  # fmt: skip
-    assert not name.never
+    assert not name.never_checkpoint
     assert not name.data
 
 
@@ -204,7 +204,7 @@ def test_a_real_name_is_understood(
 )
 def test_what_completes_a_checkpoint_is_known(path: str) -> None:
     """The markers of commit."""
-    assert read_name(path).commit
+    assert parse_name(path).commit
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def test_what_completes_a_checkpoint_is_known(path: str) -> None:
 )
 def test_a_temporary_name_is_of_the_same_checkpoint_as_the_final_one(temporary: str, final: str) -> None:
     """Files of both names join."""
-    assert (read_name(temporary).directory, read_name(temporary).step) == (
-        read_name(final).directory,
-        read_name(final).step,
+    assert (parse_name(temporary).directory, parse_name(temporary).step) == (
+        parse_name(final).directory,
+        parse_name(final).step,
     )
 
 
@@ -253,13 +253,13 @@ def test_a_temporary_name_is_of_the_same_checkpoint_as_the_final_one(temporary: 
 )
 def test_which_of_how_many_files_a_name_says_to_be(path: str, piece: tuple[int, int] | None) -> None:
     """A rank where its framework says how many there are, else one number of another."""
-    assert read_name(path).piece == piece
+    assert parse_name(path).piece == piece
 
 
 @pytest.mark.parametrize("path", ["/r/.tmpAb3X9k", "/r/a.tmp", "/r/a.tmpx1", "/r/a.partial", "/r/step-7/.metadata.tmp"])
 def test_temporary_names_are_known_as_such(path: str) -> None:
     """Also those of safetensors, which bear nothing of the final name."""
-    assert read_name(path).temporary
+    assert parse_name(path).temporary
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_temporary_names_are_known_as_such(path: str) -> None:
 )  # fmt: skip
 def test_logs_databases_and_archives_are_never_checkpoints(path: str) -> None:
     """Whatever else speaks for them."""
-    assert read_name(path).never
+    assert parse_name(path).never_checkpoint
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_logs_databases_and_archives_are_never_checkpoints(path: str) -> None:
 )  # fmt: skip
 def test_what_is_compressed_is_what_the_rest_of_its_name_says(path: str, never: bool) -> None:  # noqa: FBT001 - a case
     """A word for checkpoints, or a name of what is none below the compression's own ending; without either, nothing."""
-    assert read_name(path).never == never
+    assert parse_name(path).never_checkpoint == never
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_what_is_compressed_is_what_the_rest_of_its_name_says(path: str, never: 
 )  # fmt: skip
 def test_data_sets_and_results_are_named_as_such(path: str) -> None:
     """Words for what a model is trained on or what it yields."""
-    assert read_name(path).data
+    assert parse_name(path).data
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_data_sets_and_results_are_named_as_such(path: str) -> None:
 )  # fmt: skip
 def test_a_checkpoint_below_a_folder_of_data_is_still_one(path: str) -> None:
     """Homes and disks are called data, too."""
-    assert not read_name(path).data
+    assert not parse_name(path).data
 
 
 @pytest.mark.parametrize(
@@ -326,7 +326,7 @@ def test_a_checkpoint_below_a_folder_of_data_is_still_one(path: str) -> None:
 )  # fmt: skip
 def test_what_a_model_yields_is_told_from_its_state(path: str, yielded: bool) -> None:  # noqa: FBT001 - a case
     """A number or `final` is of both; a word for what a restart needs, or a strong name, is of a state."""
-    assert read_name(path).yielded == yielded
+    assert parse_name(path).model_output == yielded
 
 
 @pytest.mark.parametrize(
@@ -347,20 +347,20 @@ def test_other_names_are_of_one_save(path: str) -> None:
 
 def test_the_marker_of_a_save_that_goes_on_is_known() -> None:
     """NeMo's, which is there from before the first byte until all is complete."""
-    assert is_begin("/r/m--loss=1-step=9-unfinished")
-    assert read_name("/r/m--loss=1-step=9-unfinished").begin
-    assert not is_begin("/r/m--loss=1-step=9")
+    assert is_in_progress_marker("/r/m--loss=1-step=9-unfinished")
+    assert parse_name("/r/m--loss=1-step=9-unfinished").in_progress
+    assert not is_in_progress_marker("/r/m--loss=1-step=9")
 
 
 def test_a_temporary_file_of_python_is_known_as_such() -> None:
     """Lightning writes there first; so does much else."""
-    assert read_name("/tmp/tmpab12_x9z").staging
-    assert not read_name("/r/tmpfile.pt").staging
+    assert parse_name("/tmp/tmpab12_x9z").staging
+    assert not parse_name("/r/tmpfile.pt").staging
 
 
 def test_a_name_may_say_how_many_ranks_there_are() -> None:
     """As verl's do."""
-    assert read_name("/r/global_step_5/actor/optim_world_size_8_rank_3.pt").world == 8
+    assert parse_name("/r/global_step_5/actor/optim_world_size_8_rank_3.pt").world == 8
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def test_a_name_may_say_how_many_ranks_there_are() -> None:
 )  # fmt: skip
 def test_what_only_looks_like_a_checkpoint_is_none(path: str) -> None:
     """A log, a picture, a table or an archive in or beside one stays what it is."""
-    name = read_name(path)
+    name = parse_name(path)
 
-    assert name.never
+    assert name.never_checkpoint
     assert name.framework is None
 
 
@@ -384,7 +384,7 @@ def test_what_only_looks_like_a_checkpoint_is_none(path: str) -> None:
 )  # fmt: skip
 def test_a_generic_name_is_no_strong_evidence(path: str) -> None:
     """Neither of a framework, nor of a rank."""
-    name = read_name(path)
+    name = parse_name(path)
 
     assert name.framework is None or name.framework.weak
     assert name.rank is None
@@ -426,12 +426,16 @@ def test_the_number_that_counts_training_is_found(part: str, step: int | None) -
 )
 def test_the_format_is_known_by_its_first_bytes(magic: bytes | None, path: str, kind: str | None) -> None:
     """None where they are unknown, too short or could not be read."""
-    assert file_format(magic, path) == kind
+    assert identify_format(magic, path) == kind
 
 
 def test_the_saves_of_a_series_have_one_shape() -> None:
     """Numbers are what differs."""
-    assert shape("/r/step-5/__3_0.distcp") == shape("/r/step-1200/__11_2.distcp") != shape("/r/step-5/model.pt")
+    assert (
+        path_shape("/r/step-5/__3_0.distcp")
+        == path_shape("/r/step-1200/__11_2.distcp")
+        != path_shape("/r/step-5/model.pt")
+    )
 
 
 def test_names_of_frameworks_are_unique_words() -> None:
@@ -453,7 +457,7 @@ any_path = st.lists(parts | pieces, max_size=8).map(lambda found: "/" + "/".join
 @given(any_path)
 def test_any_path_is_read_and_its_unit_is_the_path_or_a_folder_of_it(path: str) -> None:
     """Nothing is raised; a directory is never a place elsewhere (but for the marks of temporary names, taken away)."""
-    name = read_name(path)
+    name = parse_name(path)
     folder = name.directory.partition("#")[0] if "#" not in path else None
 
     assert name.step is None or name.step >= 0
@@ -465,7 +469,7 @@ def test_any_path_is_read_and_its_unit_is_the_path_or_a_folder_of_it(path: str) 
                                   "/checkpoint-{}/optimizer.pt", "/step-1/__{}_0.distcp", "/{}.pt"])  # fmt: skip
 def test_a_number_that_would_overflow_a_database_is_no_step_and_no_rank(name: str) -> None:
     """64 bits are what SQL and JSON readers have; a name of forty digits counts nothing."""
-    found = read_name(name.format("9" * 40))
+    found = parse_name(name.format("9" * 40))
 
     assert all(number is None or number < 1 << 63 for number in (found.step, found.rank))
 
@@ -487,8 +491,8 @@ HOSTILE = [f"{'/'.join([folder] * 15)}/{file}" for folder in FOLDERS for file in
 @pytest.mark.parametrize("path", [*LONGEST, *HOSTILE], ids=range(len(LONGEST) + len(HOSTILE)))
 def test_the_longest_names_cost_little(path: str) -> None:
     """No expression backtracks: that would take hours with a name of the kernel's greatest length, and never end."""
-    assert read_name("/" + path) is not None
-    assert shape(path)
+    assert parse_name("/" + path) is not None
+    assert path_shape(path)
 
 
 @pytest.mark.parametrize(
@@ -506,4 +510,4 @@ def test_the_longest_names_cost_little(path: str) -> None:
 )
 def test_words_for_data_count_where_they_mean_data(path: str, *, data: bool) -> None:
     """A shard in a step's folder is one of a model, and a run may be called after what it does."""
-    assert read_name(path).data is data
+    assert parse_name(path).data is data

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.frameworks.placekeys import KINDS, file_system_of, place_of
+from ckptprof.frameworks.placekeys import KINDS, file_system_key, identify_place
 from ckptprof.model import Place
 from ckptprof_collectors.samples import MountInfo
 
@@ -56,7 +56,7 @@ def mount(fs_type: str, source: str, point: str = "/ckpt", root: str = "/", devi
 )
 def test_other_hosts_say_the_same(fs_type: str, source: str, key: str) -> None:
     """By the file system's own name, whatever its mount says of servers and networks."""
-    assert place_of((40, 131), "/ckpt/a/step_7", [mount(fs_type, source)], "boot") == Place(key=key, shared=True)
+    assert identify_place((40, 131), "/ckpt/a/step_7", [mount(fs_type, source)], "boot") == Place(key=key, shared=True)
 
 
 @pytest.mark.parametrize(
@@ -101,19 +101,19 @@ def test_what_is_not_called_alike_elsewhere_is_of_this_host(
     shared: bool | None,  # noqa: FBT001 # a parameter of the test
 ) -> None:
     """Two hosts say the same of it only if they are one; whether others have it is told where that is known."""
-    place = place_of((40, 131), "/ckpt/a/step_7", [mount(fs_type, source, device=device)], "boot")
+    place = identify_place((40, 131), "/ckpt/a/step_7", [mount(fs_type, source, device=device)], "boot")
     assert place == Place(key=_OWN, shared=shared)
 
 
 def test_its_client_may_say_what_the_mount_does_not() -> None:
     """As that of BeeGFS: the source of each mount of it is the same."""
-    place = place_of((40, 131), "/ckpt", [mount("beegfs", "beegfs_nodev")], "boot", "B0-77")
+    place = identify_place((40, 131), "/ckpt", [mount("beegfs", "beegfs_nodev")], "boot", "B0-77")
     assert place == Place(key="beegfs:B0-77:131", shared=True)
 
 
 def test_a_file_system_that_is_nowhere_mounted_is_of_this_host() -> None:
     """A container's own: what it is cannot be told."""
-    assert place_of((40, 131), "/ckpt", [], "boot") == Place(key=_OWN, shared=None)
+    assert identify_place((40, 131), "/ckpt", [], "boot") == Place(key=_OWN, shared=None)
 
 
 @pytest.mark.parametrize(
@@ -129,23 +129,23 @@ def test_a_file_system_that_is_nowhere_mounted_is_of_this_host() -> None:
 )
 def test_where_inodes_tell_nothing_the_path_within_the_file_system_does(point: str, root: str, key: str) -> None:
     """Whatever the mount point is, and none where the path is not below it."""
-    assert place_of((40, 131), "/ckpt/a", [mount("fuse.sshfs", "filer:/data", point, root)], "boot").key == key
+    assert identify_place((40, 131), "/ckpt/a", [mount("fuse.sshfs", "filer:/data", point, root)], "boot").key == key
 
 
 def test_of_several_mounts_the_nearest_one_above_tells() -> None:
     """A file system and a part of it: other hosts may have mounted the part alone."""
     parts = [mount("nfs4", "filer:/x", "/mnt"), mount("nfs4", "filer:/x/b", "/mnt/b")]
-    assert place_of((40, 131), "/mnt/b/c", parts, "boot").key == "nfs:filer:/x/b:131"
-    assert place_of((40, 131), "/mnt/a/c", parts, "boot").key == "nfs:filer:/x:131"
+    assert identify_place((40, 131), "/mnt/b/c", parts, "boot").key == "nfs:filer:/x/b:131"
+    assert identify_place((40, 131), "/mnt/a/c", parts, "boot").key == "nfs:filer:/x:131"
 
     mounts = [mount("fuse.sshfs", "filer:/data", "/mnt"), mount("fuse.sshfs", "filer:/data", "/mnt/b", "/x")]
-    assert place_of((40, 131), "/mnt/b/c", mounts, "boot").key == "sshfs:filer:/data:/x/c"
+    assert identify_place((40, 131), "/mnt/b/c", mounts, "boot").key == "sshfs:filer:/data:/x/c"
 
 
 @given(st.sampled_from(sorted(KINDS)), st.text(alphabet="a1.:/@[]=-\n\u0130 "))
 def test_whatever_a_mount_is_called_it_has_a_key(fs_type: str, source: str) -> None:
     """Anybody may mount a FUSE of any source: it is of its own kind, or of this host."""
-    place = place_of((40, 131), "/ckpt/a", [mount(fs_type, source)], "boot")
+    place = identify_place((40, 131), "/ckpt/a", [mount(fs_type, source)], "boot")
     assert place.key.startswith(f"{KINDS[fs_type].name}:") if place.shared else place == Place(key=_OWN, shared=None)
 
 
@@ -163,4 +163,4 @@ def test_whatever_a_mount_is_called_it_has_a_key(fs_type: str, source: str) -> N
 )  # fmt: skip
 def test_all_folders_of_one_file_system_have_it_in_common(key: str, file_system: str) -> None:
     """Whatever their inodes and paths are."""
-    assert file_system_of(key) == file_system
+    assert file_system_key(key) == file_system

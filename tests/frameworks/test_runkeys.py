@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof.frameworks.runkeys import SlurmStep, job_key, pod_of, run_of, slurm_step_of
+from ckptprof.frameworks.runkeys import SlurmStep, identify_run, job_key, parse_pod, parse_slurm_step
 from ckptprof.model import Run
-from ckptprof_collectors.processes.programs import ENVIRONMENT_KEYS, environment_of
+from ckptprof_collectors.processes.programs import ENVIRONMENT_KEYS, known_variables
 
 _SLUID = "sEKNKTV3WPV500"
 _POD = "2942c55e-c9cb-428a-93f4-eaf89c1f3ce0"
@@ -58,7 +58,7 @@ _STEP = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_3"
 )
 def test_a_cgroup_tells_the_step(cgroup: str | None, step: SlurmStep | None) -> None:
     """All layouts of Slurm are read, and no folder that a user made himself."""
-    assert slurm_step_of(cgroup) == step
+    assert parse_slurm_step(cgroup) == step
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_cgroup_tells_the_step(cgroup: str | None, step: SlurmStep | None) -> 
 )
 def test_a_cgroup_tells_the_pod(cgroup: str | None, pod: str | None) -> None:
     """Both drivers, all classes of service and runtimes, nested or not."""
-    assert pod_of(cgroup) == pod
+    assert parse_pod(cgroup) == pod
 
 
 _TORCH = {"RANK": "9", "MASTER_ADDR": "Node-1.Cluster.example", "MASTER_PORT": "29500"}
@@ -256,13 +256,13 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 )
 def test_all_nodes_of_a_run_make_its_key(environment: dict[str, str], cgroup: str | None, key: str | None) -> None:
     """Of what an agent keeps of an environment."""
-    run = run_of(environment_of(environment), cgroup)
+    run = identify_run(known_variables(environment), cgroup)
     assert (run.key if run else None) == key
 
 
 def test_what_the_environment_says_otherwise_is_told() -> None:
     """A user may overwrite it, not the cgroup."""
-    run = run_of(environment_of({**_SLURM, "SLURM_JOB_ID": "1"}), _STEP)
+    run = identify_run(known_variables({**_SLURM, "SLURM_JOB_ID": "1"}), _STEP)
     assert run == Run(key="slurm:/4711.0", scheduler="slurm", job="4711", conflict="SLURM_JOB_ID is 1, step 0")
 
 
@@ -285,14 +285,14 @@ def test_a_run_knows_its_nodes(
     environment: dict[str, str], cgroup: str | None, nodes: int | None, node: int | None
 ) -> None:
     """As many as it has, and which of them this one is, as far as its launcher says."""
-    run = run_of(environment_of(environment), cgroup)
+    run = identify_run(known_variables(environment), cgroup)
     assert run is not None
     assert (run.nodes, run.node) == (nodes, node)
 
 
 def test_a_run_that_is_started_again_is_counted() -> None:
     """By its scheduler."""
-    run = run_of(environment_of({**_SLURM, "SLURM_RESTART_COUNT": "2"}), _STEP)
+    run = identify_run(known_variables({**_SLURM, "SLURM_RESTART_COUNT": "2"}), _STEP)
     assert run == Run(key="slurm:alps/4711.0+2", scheduler="slurm", job="4711", restart=2, nodes=8, node=3)
 
 
@@ -301,7 +301,7 @@ def test_a_run_that_is_started_again_is_counted() -> None:
 )
 def test_no_secret_is_kept(secret: str) -> None:
     """Whatever else an environment holds."""
-    assert environment_of({secret: "x", "RANK": "0"}) == {"RANK": "0"}
+    assert known_variables({secret: "x", "RANK": "0"}) == {"RANK": "0"}
 
 
 _VALUES = st.one_of(st.text(), st.sampled_from(["0", "2", "a-3", "a.b.svc", "[::1]", "::ffff:7f00:1", "a:1", _SLUID]))
@@ -310,7 +310,7 @@ _VALUES = st.one_of(st.text(), st.sampled_from(["0", "2", "a-3", "a.b.svc", "[::
 @given(st.dictionaries(st.sampled_from(sorted(ENVIRONMENT_KEYS)), _VALUES), st.one_of(st.text(), st.just(_POD_PATH)))
 def test_whatever_a_user_sets_a_key_is_a_word(environment: dict[str, str], cgroup: str) -> None:
     """Nothing in it breaks a line, a table or a name of a file, and it is bounded."""
-    run = run_of(environment, cgroup)
+    run = identify_run(environment, cgroup)
     assert run is None or re.fullmatch(r"(slurm|kubernetes|flux|rendezvous):[\w./:@+-]{0,700}", run.key, re.ASCII)
 
 
@@ -340,8 +340,8 @@ def test_whose_a_job_of_slurm_is_is_told() -> None:
     whose = {"SLURM_JOB_USER": "alice", "SLURM_JOB_ACCOUNT": "nlp", "SLURM_JOB_PARTITION": "h100 x"}
     environment = {"SLURM_JOB_ID": "8812", "SLURM_STEP_ID": "0", "SLURM_CLUSTER_NAME": "alpha", **whose}
 
-    run = run_of(environment, None)
-    other = run_of(environment, "/system.slice/slurmstepd.scope/job_9/step_0/user/task_0")
+    run = identify_run(environment, None)
+    other = identify_run(environment, "/system.slice/slurmstepd.scope/job_9/step_0/user/task_0")
 
     assert run is not None
     assert (run.key, run.user, run.account, run.partition) == ("slurm:alpha/8812.0", "alice", "nlp", None)

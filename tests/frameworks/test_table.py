@@ -9,9 +9,9 @@ import pytest
 from tests.detect.framework_streams import at
 from tests.detect.stage import MIB
 
-from ckptprof.frameworks.knowledge import Framework
-from ckptprof.frameworks.names import framework_of, read_name
-from ckptprof.frameworks.table import BY_NAME, FRAMEWORKS
+from ckptprof.frameworks.file_names import identify_framework, parse_name
+from ckptprof.frameworks.framework_entry import Framework
+from ckptprof.frameworks.framework_table import BY_NAME, FRAMEWORKS
 
 REPOSITORY = Path(__file__).parents[2]
 DOCUMENT = REPOSITORY / "docs/frameworks.md"
@@ -46,16 +46,16 @@ def test_an_entry_shows_what_it_says(framework: Framework) -> None:
     assert framework.saves
     for save in framework.saves:
         files = [(f"/run/{at(file.path, 500)}", int(file.mib * MIB), file.magic) for file in save.files]
-        assert framework_of(files, [save.program]) == framework.name
+        assert identify_framework(files, [save.program]) == framework.name
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)
 def test_names_that_are_not_to_last_are_told_from_final_ones(framework: Framework) -> None:
     """A file that is written beside its place has a temporary name, and none under its last one."""
     for file in (file for save in framework.saves for file in save.files):
-        assert not read_name(f"/run/{at(file.path, 500)}").temporary
+        assert not parse_name(f"/run/{at(file.path, 500)}").temporary
         if file.temporary is not None and Path(file.temporary).parent == Path(file.path).parent:
-            assert read_name(f"/run/{at(file.temporary, 500)}").temporary
+            assert parse_name(f"/run/{at(file.temporary, 500)}").temporary
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS, ids=lambda framework: framework.name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.frameworks.names import framework_of
-from ckptprof.frameworks.table import weight_of
+from ckptprof.frameworks.file_names import identify_framework
+from ckptprof.frameworks.framework_table import evidence_weight
 
 ZIP = b"PK\x03\x04" + bytes(12)
 NUMPY = b"\x93NUMPY\x01\x00v\x00{'des"
@@ -46,7 +46,7 @@ C5, STEP = "/r/checkpoint-5", "/r/step-5"
 )
 def test_the_most_particular_name_decides(files: list[tuple[str, int]], program: str, framework: str | None) -> None:
     """A marker of a few bytes goes before gigabytes of a format that anybody uses."""
-    assert framework_of([(path, size, None) for path, size in files], [program]) == framework
+    assert identify_framework([(path, size, None) for path, size in files], [program]) == framework
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,14 @@ def test_the_most_particular_name_decides(files: list[tuple[str, int]], program:
 )
 def test_first_bytes_may_belie_a_name(magic: bytes | None, framework: str | None) -> None:
     """A .pt that holds an array of numpy is none of torch.save's; what could not be read belies nothing."""
-    assert framework_of([("/r/a.pt", 5, magic)]) == framework
+    assert identify_framework([("/r/a.pt", 5, magic)]) == framework
 
 
 def test_names_that_data_sets_bear_weigh_little() -> None:
     """A name alone makes no checkpoint of a pickle; Megatron's names are beyond doubt, and so are unknown ones."""
-    assert weight_of("pickle") < weight_of("torch.save") < weight_of("megatron") == weight_of("no-such-framework")
+    assert (
+        evidence_weight("pickle")
+        < evidence_weight("torch.save")
+        < evidence_weight("megatron")
+        == evidence_weight("no-such-framework")
+    )

@@ -125,7 +125,7 @@ def request(_: Path) -> Feed:
     """Feed the start of a request; the answer is HTTP."""
     from ckptprof.export.http import MAX_HEAD_BYTES, answer
     from ckptprof.export.metrics import Metrics
-    from ckptprof.export.pages import Pages
+    from ckptprof.export.wsgi_pages import Pages
 
     pages = {first: Pages(Metrics(), in_clear=first == b"P") for first in (b"P", b"T")}
 
@@ -168,7 +168,7 @@ def tree(folder: Path) -> Feed:
     """Feed a made /proc and /sys, read twice by the collectors of the host and by what looks at processes."""
     from ckptprof.service.sampler.population import Population
     from ckptprof_collectors.kernelfs import KernelFs
-    from ckptprof_collectors.registry import make
+    from ckptprof_collectors.registry import make_collectors
 
     home = folder / "host"
     fs = KernelFs(home / "proc", home / "sys", home / "dev")
@@ -177,7 +177,7 @@ def tree(folder: Path) -> Feed:
         shutil.rmtree(home, ignore_errors=True)
         (home / "proc").mkdir(parents=True)
         again = _lay_out(data, home)
-        collectors, _ = make(fs)
+        collectors, _ = make_collectors(fs)
         population = Population(fs, frozenset(), None)
         try:
             for now_ns in (10**9, 10**11):
@@ -197,7 +197,7 @@ def tree(folder: Path) -> Feed:
 
 def _look_around(population: Any, now_ns: int) -> None:
     from ckptprof_collectors.processes.process import ProcessGone
-    from ckptprof_collectors.processes.threadlooks import ThreadGone, ThreadReader, list_threads
+    from ckptprof_collectors.processes.thread_samples import ThreadGone, ThreadReader, list_threads
 
     samples: list[Any] = []
     population.find(now_ns, samples)
@@ -207,14 +207,14 @@ def _look_around(population: Any, now_ns: int) -> None:
         if watching is None:
             continue
         with contextlib.suppress(ProcessGone, ThreadGone, OSError):
-            watching.tick(now_ns, 4096, samples)
+            watching.sample_counters(now_ns, 4096, samples)
             watching.describe(now_ns, samples)
             watching.alert(now_ns, mappings=True)
             watching.scan_if_due(now_ns, samples)
-            watching.time(samples, traced=False)
+            watching.sample_training_thread(samples, traced=False)
             for tid in list_threads(process)[:8]:
                 with contextlib.closing(ThreadReader(process, tid, delays=None)) as reader:
-                    reader.look(now_ns)
+                    reader.sample(now_ns)
 
 
 def job(folder: Path) -> Feed:
@@ -225,7 +225,7 @@ def job(folder: Path) -> Feed:
     from ckptprof.model import Report, Watched
     from ckptprof.recording import read_file
     from ckptprof_collectors.kernelfs import KernelFs
-    from ckptprof_collectors.processes.process import Process, describe, is_interpreter, places
+    from ckptprof_collectors.processes.process import Process, candidate_folders, describe, is_interpreter
     from ckptprof_collectors.samples import ProcessInfo
 
     header, frames = read_file(ROOT / "tests/fixtures/streams/ending-written-back.trace.ckptrec.gz")
@@ -250,7 +250,7 @@ def job(folder: Path) -> Feed:
         process = Process(KernelFs(proc, folder, folder), _PID)
         try:
             is_interpreter(process)
-            places(process)
+            candidate_folders(process)
             known = describe(process)
         finally:
             process.close()
@@ -263,7 +263,7 @@ def job(folder: Path) -> Feed:
                 msgspec.structs.replace(sample, **named) if isinstance(sample, ProcessInfo) else sample
                 for sample in frame.samples
             )
-            found += detector.feed(msgspec.structs.replace(frame, samples=samples))
+            found += detector.ingest(msgspec.structs.replace(frame, samples=samples))
         found += detector.finish()
         _read(found, Report(host="h", watched=Watched(start_ns=header.wall_ns, end_ns=None), checkpoints=tuple(found)))
 
@@ -341,9 +341,9 @@ def bpf_object(folder: Path) -> Feed:
 
 def ring(folder: Path) -> Feed:
     """Feed records of the eBPF programs' ring, each behind its length, as the sampler takes them in."""
-    from ckptprof_collectors.ebpf.files import HEAD, RECORD_BYTES, Decoder, RecordKind
-    from ckptprof_collectors.ebpf.paths import SessionPaths
-    from ckptprof_collectors.ebpf.trace import Trace
+    from ckptprof_collectors.ebpf.file_records import HEAD, RECORD_BYTES, RecordKind, SampleDecoder
+    from ckptprof_collectors.ebpf.session_paths import SessionPaths
+    from ckptprof_collectors.ebpf.trace import EbpfTrace
 
     class _Nothing:
         def __getattr__(self, name: str) -> Any:
@@ -357,12 +357,12 @@ def ring(folder: Path) -> Feed:
             data = data[2 + length :]
             wanted = RECORD_BYTES if record[:4].ljust(4, b"\0") == struct.pack("<I", RecordKind.SESSION) else HEAD.size
             records.append(record.ljust(wanted, b"\0"))  # the programs send whole ones
-        trace = Trace.__new__(Trace)
+        trace = EbpfTrace.__new__(EbpfTrace)
         trace._ring = type("Given", (), {"consume": lambda _, limit: records[:limit]})()  # type: ignore[assignment]
-        trace._paths, trace._decoder = SessionPaths(), Decoder(str(folder), 100)
+        trace._paths, trace._decoder = SessionPaths(), SampleDecoder(str(folder), 100)
         trace._mapped = trace._files = _Nothing()  # type: ignore[assignment]
         samples: list[Any] = []
-        trace._take_records(1, samples)
+        trace._ingest_records(1, samples)
         _pack(samples)
 
     return feed
@@ -380,7 +380,7 @@ def _pack(samples: list[Any]) -> None:
 
 def config(folder: Path) -> Feed:
     """Feed the service's config.toml."""
-    from ckptprof.cli.shared.settings import read
+    from ckptprof.cli.shared.agent_settings import read
 
     path = folder / "config.toml"
 
@@ -396,21 +396,21 @@ def sockets(folder: Path) -> Feed:
     from unittest.mock import patch
 
     from ckptprof_collectors.kernelfs import KernelFs
-    from ckptprof_collectors.networks import inetdiag, tcpsockets
+    from ckptprof_collectors.networks import inet_diag, tcp_endpoints
     from ckptprof_collectors.networks.netlink import DONE, HEADER, Netlink
-    from ckptprof_collectors.networks.tcpsockets import TcpSockets
+    from ckptprof_collectors.networks.tcp_endpoints import TcpEndpoints
 
     end = HEADER.pack(20, DONE, 2, 1, 0) + bytes(4)
 
     class _Given(Netlink):
         def __init__(self, *_: Any) -> None:
-            self.sequence, self._what = 1, "sock_diag"
+            self.sequence, self._family_name = 1, "sock_diag"
             self.parts: list[bytes] = []
 
-        def ask(self, *_: Any, **__: Any) -> None:
+        def request(self, *_: Any, **__: Any) -> None:
             pass
 
-        def part(self) -> bytes:
+        def receive(self) -> bytes:
             return self.parts.pop(0) if self.parts else end
 
         def close(self) -> None:
@@ -419,21 +419,21 @@ def sockets(folder: Path) -> Feed:
     closed: list[bytes] = []
 
     class _Closed:
-        def told(self) -> Iterator[bytes]:
+        def read_messages(self) -> Iterator[bytes]:
             yield from closed
 
         def close(self) -> None:
             pass
 
     def feed(data: bytes) -> None:
-        with patch.object(inetdiag, "Closings", _Closed):
+        with patch.object(inet_diag, "ClosedSockets", _Closed):
             taken(data)
 
     def taken(data: bytes) -> None:
         now = 0.0
         closed.clear()
-        with patch.object(inetdiag, "Netlink", _Given), patch.object(tcpsockets, "Netlink", _Given):
-            collector = TcpSockets(KernelFs(), clock=lambda: now)
+        with patch.object(inet_diag, "Netlink", _Given), patch.object(tcp_endpoints, "Netlink", _Given):
+            collector = TcpEndpoints(KernelFs(), clock=lambda: now)
         collector.read()
         samples: list[Any] = []
         while len(data) >= 2 and now < 10_000:
@@ -454,12 +454,12 @@ def clients(folder: Path) -> Feed:
     import msgspec
 
     from ckptprof.detect.world.frame_samples import FrameSamples
-    from ckptprof.detect.world.host.remote_clients import RemoteClients as Pasts
+    from ckptprof.detect.world.host.remote_client_counters import RemoteClientCounters as Pasts
     from ckptprof.measures import MountMeasure
     from ckptprof.recording import Frame
     from ckptprof_collectors.kernelfs import KernelFs
-    from ckptprof_collectors.mounts.clients import RemoteClients
-    from ckptprof_collectors.mounts.mountinfo import Mounts
+    from ckptprof_collectors.mounts.client_counters import RemoteClientReader
+    from ckptprof_collectors.mounts.mountinfo import MountReader
 
     home = folder / "host"
     fs = KernelFs(home / "proc", home / "sys", home / "dev")
@@ -469,16 +469,20 @@ def clients(folder: Path) -> Feed:
         (home / "proc/self").mkdir(parents=True)
         (home / "proc/self/mountinfo").touch()
         again, now = _lay_out(data, home), 0.0
-        mounts, collector, pasts = Mounts(fs), RemoteClients(fs, clock=lambda: now, used=float), Pasts()
+        mounts, collector, pasts = (
+            MountReader(fs),
+            RemoteClientReader(fs, clock=lambda: now, cpu_seconds=float),
+            Pasts(),
+        )
         samples: list[Any] = []
         for now in (100.0, 200.0):
             with contextlib.suppress(OSError):
                 mounts.read()
-                collector.follow(mounts.mounts)
+                collector.set_mounts(mounts.mounts)
                 read = tuple(collector.read() or ())
                 samples += read
                 at_ns = int(now * 1e9)
-                pasts.take(FrameSamples(Frame(at_ns, at_ns, (), read), {"clients": at_ns - 10**9}))
+                pasts.ingest(FrameSamples(Frame(at_ns, at_ns, (), read), {"clients": at_ns - 10**9}))
             for piece in again:
                 _lay_out(piece, home)
         collector.close()
@@ -486,7 +490,7 @@ def clients(folder: Path) -> Feed:
         _pack(samples)
         for mount in mounts.mounts:
             bare = MountMeasure(mount_point=mount.mount_point, fs_type=mount.fs_type, source="", remote=True)
-            msgspec.json.encode(pasts.fill(bare, mount, 100 * 10**9, 200 * 10**9))
+            msgspec.json.encode(pasts.enrich(bare, mount, 100 * 10**9, 200 * 10**9))
 
     return feed
 

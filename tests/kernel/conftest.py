@@ -28,10 +28,10 @@ def tracer() -> Iterator[object]:
     """Give a trace of whatever this worker starts; skips, with its reason, where there can be none."""
     from tests.kernel.tracer import Tracer  # noqa: PLC0415 - likewise
 
-    from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - what cannot be imported skips only these tests
+    from ckptprof_collectors.ebpf.trace import EbpfTrace  # noqa: PLC0415 - what cannot be imported skips only these tests
 
     try:
-        trace = Trace(
+        trace = EbpfTrace(
             KernelFs(), family_of=(os.getpid(),), small_per_window=1_000_000, small_reads_per_window=1_000_000
         )  # every small file, to compare
     except UnavailableError as error:

@@ -19,7 +19,7 @@ from tests.kernel.tracer import Seen, Tracer, order_seen
 from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors.ebpf.hooks import OBJECTS
-from ckptprof_collectors.ebpf.trace import Trace
+from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent, TraceHealth
 
@@ -49,8 +49,8 @@ for _ in sys.stdin:
 TRACED = f"""
 import os, sys, time
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.ebpf.trace import Trace
-trace = Trace(KernelFs())
+from ckptprof_collectors.ebpf.trace import EbpfTrace
+trace = EbpfTrace(KernelFs())
 trace.read()
 print("attached", flush=True)
 time.sleep({LIFETIME})
@@ -67,10 +67,10 @@ NAMES = ("call_exit_", "call_enter_", "family_grows", "uring_submit", "issue_of"
 @pytest.fixture
 def own() -> Iterator[Callable[..., Tracer]]:
     """Give traces with settings of the test's own, closed when it ends."""
-    made: list[Trace] = []
+    made: list[EbpfTrace] = []
 
     def trace(**settings: Any) -> Tracer:
-        made.append(Trace(KernelFs(), family_of=(os.getpid(),), **settings))
+        made.append(EbpfTrace(KernelFs(), family_of=(os.getpid(),), **settings))
         return Tracer(made[-1])
 
     yield trace
@@ -137,7 +137,7 @@ def test_threads_that_end_without_closing_give_their_room_back(
             assert job.stdout.readline() == b"600\n"
             seen.take(tracer.trace.read())
         job.stdin.close()
-    seen.take(tracer.trace.read(last=True))
+    seen.take(tracer.trace.read(final=True))
 
     order = order_seen(seen.where(lambda session: session.writes and str(session.path).endswith("/one")))
     assert (order.operations, order.bytes) == (1800, 1800 * 70_000)
@@ -231,7 +231,7 @@ def test_nothing_stays_when_the_agent_is_killed(program: Callable[[str], str]) -
 def test_a_missing_object_is_named(tmp_path: Path) -> None:
     """A directory without objects is a reason, not a crash."""
     with pytest.raises(UnavailableError, match=r"trace\.\w+\.bpf\.o"):
-        Trace(KernelFs(), objects=tmp_path)
+        EbpfTrace(KernelFs(), objects=tmp_path)
 
 
 def test_a_broken_block_object_costs_the_devices_only(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_a_broken_block_object_costs_the_devices_only(tmp_path: Path) -> None:
     for path in objects.glob("block.*.bpf.o"):
         path.write_bytes(path.read_bytes()[:1000])
 
-    trace = Trace(KernelFs(), objects=objects)
+    trace = EbpfTrace(KernelFs(), objects=objects)
     try:
         assert [line for line in trace.degraded if "devices" in line]
         assert "calls" in trace.programs

@@ -11,8 +11,8 @@ from tests.kernel.filesystems import KINDS
 from tests.kernel.fio import SIZE, WAYS, Job, Truth, covering, patterns, truths
 from tests.kernel.tracer import Seen, Tracer, difference, order_seen
 
-from ckptprof.detect.describe.layout import class_of
-from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.describe.layout import classify_transfer
+from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.model import PatternClass
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
@@ -61,7 +61,7 @@ def traced(sessions: list[FileActivity]) -> TracedTransfer:
         first_ns=first.first_ns, last_ns=first.last_ns, before_ns=first.first_ns,
     )  # fmt: skip
     for session in sessions:
-        made.take(session, session.first_ns)
+        made.ingest(session, session.first_ns)
     made.bytes = sum(session.bytes for session in sessions)
     return made
 
@@ -82,7 +82,7 @@ def test_calls_are_counted_as_fio_counts_them(perform: Perform, kind: str, job: 
         assert {(session.device, session.inode) for session in sessions} == {(file.stat().st_dev, file.stat().st_ino)}
         assert all(session.closed_ns is not None for session in sessions), sessions
         assert all(session.size == SIZE for session in sessions), sessions
-        assert class_of(traced(sessions)) == CLASSES[job.pattern], order
+        assert classify_transfer(traced(sessions)) == CLASSES[job.pattern], order
     if len(account) == 1:
         assert not seen.of(file, writes=not job.writes)
     assert not seen.lost

@@ -15,7 +15,7 @@ from tests.kernel.order import order_of
 from tests.kernel.tracer import Tracer, difference, order_seen
 
 from ckptprof_collectors.ebpf import trace as trace_module
-from ckptprof_collectors.ebpf.hooks import ESSENTIAL, OPTIONAL, Hook
+from ckptprof_collectors.ebpf.hooks import ESSENTIAL_HOOKS, OPTIONAL_HOOKS, Hook
 from ckptprof_collectors.kernelfs import KernelFs
 
 pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.slow]
@@ -39,9 +39,9 @@ def portable(hook: Hook) -> Hook:
 @pytest.fixture
 def portable_tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Tracer]:
     """Give a trace that was offered no typed program."""
-    monkeypatch.setattr(trace_module, "ESSENTIAL", tuple(map(portable, ESSENTIAL)))
-    monkeypatch.setattr(trace_module, "OPTIONAL", tuple(map(portable, OPTIONAL)))
-    trace = trace_module.Trace(
+    monkeypatch.setattr(trace_module, "ESSENTIAL_HOOKS", tuple(map(portable, ESSENTIAL_HOOKS)))
+    monkeypatch.setattr(trace_module, "OPTIONAL_HOOKS", tuple(map(portable, OPTIONAL_HOOKS)))
+    trace = trace_module.EbpfTrace(
         KernelFs(), family_of=(os.getpid(),), small_per_window=1_000_000, small_reads_per_window=1_000_000
     )
     yield Tracer(trace)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.kernel.tracer import Tracer
 
-from ckptprof_collectors.ebpf.trace import Trace
+from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import TraceHealth
 
@@ -40,14 +40,14 @@ if leaf != "leaf":
 
 
 @pytest.fixture
-def nervous() -> Iterator[Trace]:
+def nervous() -> Iterator[EbpfTrace]:
     """Give a trace that a hundred calls a second and processor are too many for."""
-    trace = Trace(KernelFs(), family_of=(os.getpid(),), shed_calls=100)
+    trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),), shed_calls=100)
     yield trace
     trace.close()
 
 
-def test_too_many_calls_cost_their_detail_and_not_their_sum(nervous: Trace, tmp_path: Path) -> None:
+def test_too_many_calls_cost_their_detail_and_not_their_sum(nervous: EbpfTrace, tmp_path: Path) -> None:
     """Operations and bytes stay exact; sizes and times of some are missing, and a sentence says it."""
     assert nervous.degraded == ()
 
@@ -84,15 +84,15 @@ def test_trifles_that_strangers_read_stay_sums(attended: str, tmp_path: Path) ->
         "who trains": {own: True},
         "who does not train": {own: False},
     }
-    trace = Trace(KernelFs(), family_of=(os.getpid(),), small_reads_per_window=1_000_000)
+    trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),), small_reads_per_window=1_000_000)
     try:
-        trace.attend(wanted.get(attended, {}), 64 << 10)
+        trace.set_attended(wanted.get(attended, {}), 64 << 10)
         if attended == "at last as many as there is room for":
-            trace.attend({own: True}, 64 << 10)
+            trace.set_attended({own: True}, 64 << 10)
         seen = Tracer(trace).run(
             [sys.executable, "-c", READS, tmp_path / "small", tmp_path / "large", READS], cwd=tmp_path
         )
-        trifles, again = trace.trifles(), trace.trifles()
+        trifles, again = trace.consume_trifles(), trace.consume_trifles()
     finally:
         trace.close()
 

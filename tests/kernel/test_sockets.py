@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from tests.kernel.tracer import Seen, Tracer
 
-from ckptprof_collectors.ebpf.trace import Trace
+from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import SocketTraffic
 
@@ -193,10 +193,10 @@ def test_each_way_to_send_is_counted_to_the_byte(tracer: Tracer, server: Server,
     assert moved(traffic) == (sent, received)
     assert (traffic.parts, traffic.parts_bytes, traffic.part_bytes) == (3, sent, sent // 3)
     assert (traffic.answers, traffic.sockets, traffic.tid) == (0, 1, pid)
-    assert traffic.began_ns is not None
+    assert traffic.send_start_ns is not None
     assert traffic.sent_ns is not None
     assert traffic.received_ns is not None
-    assert traffic.began_ns < traffic.sent_ns < traffic.received_ns
+    assert traffic.send_start_ns < traffic.sent_ns < traffic.received_ns
 
 
 def test_what_is_told_while_a_part_is_on_its_way_does_not_end_it(tracer: Tracer, server: Server) -> None:
@@ -275,7 +275,7 @@ def test_a_connection_that_two_processes_share_counts_for_who_uses_it(tracer: Tr
 
 def test_connections_without_room_are_told_in_one_sum(server: Server) -> None:
     """What they moved is not lost, but where it went is."""
-    trace = Trace(KernelFs(), family_of=(os.getpid(),), max_connections=4)
+    trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),), max_connections=4)
     try:
         seen, ((pid, sent, received),) = run(Tracer(trace), server, "send", parts=1, connections=10)
     finally:
@@ -290,14 +290,14 @@ def test_connections_without_room_are_told_in_one_sum(server: Server) -> None:
 def test_nothing_is_counted_while_nobody_trains(server: Server) -> None:
     """Then the programs are not even attached; and of others than those that are watched nothing is told."""
     with socket.create_connection((server.host, server.port)) as one:
-        trace = Trace(KernelFs())
+        trace = EbpfTrace(KernelFs())
         try:
             told = []
             for watched in ({}, {os.getpid(): False}, {1: True}, {os.getpid(): True}, {}):
-                trace.attend(watched, 0)
+                trace.set_attended(watched, 0)
                 one.sendall(b"P" + MIB.to_bytes(8, "big") + bytes(MIB))
                 _exactly(one, ANSWER_BYTES)
-                seen = {sample.pid for sample in trace.read(last=True) if isinstance(sample, SocketTraffic)}
+                seen = {sample.pid for sample in trace.read(final=True) if isinstance(sample, SocketTraffic)}
                 told.append(("sends" in trace.programs, seen))
         finally:
             trace.close()

@@ -15,7 +15,7 @@ from typing import Any
 
 from tests.kernel.order import Order
 
-from ckptprof_collectors.ebpf.trace import Trace
+from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.samples import (
     BlockActivity,
     DirtyPause,
@@ -96,7 +96,7 @@ def order_seen(sessions: Sequence[FileActivity]) -> Order:
 class Tracer:
     """A trace that is read as the agent does, by whoever runs a program under it."""
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: EbpfTrace) -> None:
         self.trace = trace
         self._health: TraceHealth | None = None
 
@@ -159,7 +159,7 @@ with open(sys.argv[1], "wb+") as stream:
             seen.health.append(self._health)
         yield seen
         seen.take(self.trace.read())
-        seen.take(self.trace.read(last=True))  # what it tells once a second, or in the end
+        seen.take(self.trace.read(final=True))  # what it tells once a second, or in the end
         if seen.health:
             self._health = seen.health[-1]
 

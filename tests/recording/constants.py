@@ -39,7 +39,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from told import STREAMS, SUFFIX, captures  # noqa: E402 - found by the line above
 
-import ckptprof.frameworks.names  # noqa: E402, F401 - imported here once, and not by each process
+import ckptprof.frameworks.file_names  # noqa: E402, F401 - imported here once, and not by each process
 from ckptprof.recording import Frame, Header, read_file  # noqa: E402
 
 DETECT, DIAGNOSE = "ckptprof.detect", "ckptprof.diagnose"
@@ -171,7 +171,7 @@ def detected(capture: str) -> list[Any]:
 
     header, frames = recording(capture)
     detector = Detector(header)
-    found = [one for frame in frames for one in detector.feed(frame)]
+    found = [one for frame in frames for one in detector.ingest(frame)]
     return [*found, *detector.finish()]
 
 
@@ -180,10 +180,10 @@ def told(package: str, capture: str) -> bytes:
     if package == DETECT:
         return msgspec.json.encode(detected(capture))
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 - as above
-    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 - as above
+    from ckptprof.diagnose.job_costs import job_costs  # noqa: PLC0415 - as above
     from ckptprof.service.recorder.diagnosing import Diagnosis  # noqa: PLC0415 - as above
 
-    found = Diagnosis().take(CHECKPOINTS[capture])
+    found = Diagnosis().diagnose_all(CHECKPOINTS[capture])
     return msgspec.json.encode([found, first_advice(found), job_costs(found)])
 
 
@@ -191,9 +191,9 @@ CHECKPOINTS: dict[str, list[Any]] = {}  # of each capture, the newest revision o
 
 
 def _newest(names: Sequence[str]) -> dict[str, list[Any]]:
-    from ckptprof.detect.describe.revisions import newest  # noqa: PLC0415 - as above
+    from ckptprof.detect.describe.revisions import latest_revisions  # noqa: PLC0415 - as above
 
-    return {name: newest(detected(name)) for name in names}
+    return {name: latest_revisions(detected(name)) for name in names}
 
 
 def _told_all(package: str, names: Sequence[str]) -> dict[str, bytes]:

@@ -9,8 +9,8 @@ import msgspec
 from ckptprof.recording import Frame, Header
 from ckptprof_collectors.samples import (
     DeviceInfo,
+    EntityGone,
     FileActivity,
-    Gone,
     MountInfo,
     NicInfo,
     ProcessExit,
@@ -69,7 +69,7 @@ def _note(frame: Frame, said: dict[Hashable, object], moved: dict[str, FileActiv
             said[(kind, *(getattr(sample, name) for name in _SAID_ONCE[kind]))] = sample
         elif isinstance(sample, ProcessExit):
             said.pop((ProcessInfo, sample.pid, sample.start_ticks), None)
-        elif isinstance(sample, Gone) and sample.entity in _ENTITIES:
+        elif isinstance(sample, EntityGone) and sample.entity in _ENTITIES:
             name = int(sample.name) if sample.entity == "mount" else sample.name
             said.pop((_ENTITIES[sample.entity], name), None)
         elif isinstance(sample, FileActivity):

@@ -27,7 +27,7 @@ from ckptprof_collectors.samples import (
     Sample,
     SamplerHealth,
     StackSample,
-    ThreadLook,
+    ThreadSample,
     ThreadTime,
 )
 
@@ -39,7 +39,7 @@ TOLERANCE_NS = 250_000_000
 def found(header: Header, frames: list[Frame]) -> list[Checkpoint]:
     """Return what a detector finds, as it was last told, in order of its telling."""
     detector = Detector(header)
-    told = [checkpoint for frame in frames for checkpoint in detector.feed(frame)]
+    told = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)]
     return list({checkpoint.uid: checkpoint for checkpoint in [*told, *detector.finish()]}.values())
 
 
@@ -99,7 +99,7 @@ def test_a_clock_that_is_set_changes_no_save(name: str, between: bool, jump_ns: 
 
 STOP_NS = 5_000_000_000
 _EVENTS = (FileLifeEvent, FileEvent)
-_LOOKS = (StackSample, ThreadLook)  # of a moment that is over
+_LOOKS = (StackSample, ThreadSample)  # of a moment that is over
 _OF_THE_LIVING = (ProcessInfo, ProcessIo, ProcessStat, ThreadTime, FileScan)
 _NAMES = (  # what an entity is known by
     "pid", "start_ticks", "tid", "session", "device", "inode", "path", "interface", "port", "mount_id", "writes",

@@ -17,7 +17,7 @@ from ckptprof_collectors.samples import FileScan, Frame, GpuUse
 _HALF_SECONDS = 2400.0
 _GROWTH_BYTES_PER_HOUR = 2_500_000  # of files and events that are remembered by number, not by age
 _MONOTONIC = (
-    "at_ns", "first_ns", "last_ns", "closed_ns", "sent_ns", "began_ns", "received_ns", "received_began_ns",
+    "at_ns", "first_ns", "last_ns", "closed_ns", "sent_ns", "began_ns", "received_ns", "receive_start_ns",
 )  # fmt: skip
 _WALL = ("birth_ns", "modified_ns", "changed_ns", "accessed_ns")
 _PAUSE_NS = 5_000_000_000
@@ -88,9 +88,9 @@ def test_hours_of_everyday_work_hardly_grow() -> None:
     header, frames = one_after_the_other(paths[::3], 2 * _HALF_SECONDS)
     detector, kept = Detector(header), []
     for frame in frames:
-        detector.feed(frame)
+        detector.ingest(frame)
         if frame.at_ns - header.at_ns >= (len(kept) + 1) * _HALF_SECONDS * 1e9:
-            kept.append(detector.kept_bytes)
+            kept.append(detector.retained_bytes)
 
     assert max(kept) < 16_000_000
     assert kept[-1] - kept[0] < _GROWTH_BYTES_PER_HOUR * _HALF_SECONDS / 3600

@@ -71,7 +71,7 @@ def test_a_crowd_of_frames_is_decoded_one_at_a_time() -> None:
 
 def test_a_frame_that_is_too_long_is_refused_before_it_is_buffered() -> None:
     """A broken length does not fill the memory."""
-    with pytest.raises(RecordingError, match="no stream"):
+    with pytest.raises(RecordingError, match="not a stream"):
         next(Unpacker().feed((MAX_FRAME_BYTES + 1).to_bytes(4, "little")))
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.recording.restarting import restarted
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.model import CUT_AT_BEGIN, CUT_AT_END, Checkpoint, Kind, Status
+from ckptprof.model import CUT_AT_END, CUT_AT_START, Checkpoint, Kind, Status
 from ckptprof.recording import Frame, Header, read_file
 
 STREAMS = Path(__file__).resolve().parents[1] / "fixtures" / "streams"
@@ -24,7 +24,7 @@ NAMES = [
 def saves(header: Header, frames: list[Frame], *, ended: bool = True) -> list[Checkpoint]:
     """Return the saves that one session finds; without an end, as one that is killed."""
     detector = Detector(header)
-    told = [checkpoint for frame in frames for checkpoint in detector.feed(frame)]
+    told = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)]
     told += detector.finish() if ended else []
     return [one for one in {one.uid: one for one in told}.values() if one.kind is Kind.SAVE]
 
@@ -52,7 +52,7 @@ def test_no_part_of_a_save_is_told_as_complete(name: str, share: float, *, ended
         assert len(complete) <= 1
         assert [one.bytes for one in complete] == [pytest.approx(save.bytes, rel=0.02) for _ in complete]
         for one in halves:
-            cuts = [evidence.name for evidence in one.evidence if evidence.name in (CUT_AT_BEGIN, CUT_AT_END)]
+            cuts = [evidence.name for evidence in one.evidence if evidence.name in (CUT_AT_START, CUT_AT_END)]
             assert len(cuts) == sum(text.startswith("what it wrote ") for text in one.blind)
 
 

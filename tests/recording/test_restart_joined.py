@@ -8,11 +8,11 @@ import pytest
 from tests.recording.restarting import restarted
 from tests.recording.test_restart import AWAY_NS, NAMES, STREAMS, saves
 
-from ckptprof.detect.describe.progress import MAX_POINTS
+from ckptprof.detect.describe.stream_progress import MAX_POINTS
 from ckptprof.model import CUT_AT_END, Checkpoint, CheckpointQuery, Kind, Status
 from ckptprof.recording import Frame, Header, read_file
 from ckptprof.service.recorder.recorder import Recorder
-from ckptprof.service.recorder.storing import cut_saves
+from ckptprof.service.recorder.storing import truncated_saves
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
@@ -44,7 +44,7 @@ def test_a_save_in_whose_midst_the_sampler_is_replaced_is_one_event(name: str) -
     recorder.keep_checkpoints = True
 
     for message in (*first, *second):
-        recorder.take(message)
+        recorder.ingest(message)
     recorder.end(clean=True)
 
     root = save.job.partition(":")[0]
@@ -79,11 +79,11 @@ def test_a_save_in_whose_midst_the_agent_is_restarted_is_one_row(tmp_path: Path)
     database = tmp_path / "ckptprof.db"
     told = []
     for messages in (first, second):
-        cut = cut_saves(database, save.end_ns) if told else []
-        recorder = Recorder(None, None, cut=cut)
+        cut = truncated_saves(database, save.end_ns) if told else []
+        recorder = Recorder(None, None, truncated=cut)
         recorder.keep_checkpoints = True
         for message in messages:
-            recorder.take(message)
+            recorder.ingest(message)
         recorder.end(clean=True)
         writer = StoreWriter(database)
         writer.add_checkpoints(recorder.checkpoints)

@@ -10,17 +10,17 @@ from tests.recording.restarting import restarted
 from tests.recording.test_restart import AWAY_NS, NAMES, STREAMS, saves
 from tests.recording.test_restart_joined import halves
 
-from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.describe.revisions import latest_revisions
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import Recogniser
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Status
 from ckptprof.recording import Frame, Header, read_file
-from ckptprof.service.recorder.database import Database
-from ckptprof.service.recorder.pending import left_pending
+from ckptprof.service.recorder.pending import load_pending
 from ckptprof.service.recorder.recorder import Recorder
-from ckptprof.service.recorder.storing import cut_saves
+from ckptprof.service.recorder.recorder_database import RecorderDatabase
+from ckptprof.service.recorder.storing import truncated_saves
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
@@ -31,10 +31,10 @@ LOST_NS = 2 * SECOND_NS
 
 def record(db: Path, messages: Iterable[Header | Frame], now_ns: int, *, killed: bool) -> None:
     """Take what a sampler says, as the agent does; one that is killed comes to no end."""
-    writer = WriterThread(Database(db, lambda: StoreWriter(db), shared=False), complain=print)
-    recorder = Recorder(writer, None, cut=cut_saves(db, now_ns), left=left_pending(db))
+    writer = WriterThread(RecorderDatabase(db, lambda: StoreWriter(db), shared=False), complain=print)
+    recorder = Recorder(writer, None, truncated=truncated_saves(db, now_ns), pending=load_pending(db))
     for message in messages:
-        recorder.take(message)
+        recorder.ingest(message)
     if not killed:
         recorder.end(clean=True)
     assert writer.close(30.0)
@@ -98,10 +98,10 @@ def test_to_ask_for_what_is_not_told_changes_nothing(name: str) -> None:
         detector, read = Detector(header), read_file(STREAMS / f"{name}.ckptrec.gz")[1]
         found = []
         for frame in read:
-            found += detector.feed(frame)
+            found += detector.ingest(frame)
             for pending in detector.pending() if asks else ():
                 assert pending.checkpoint.bytes > 0
-        found = newest([*found, *detector.finish()])
+        found = latest_revisions([*found, *detector.finish()])
         told.append([(one.kind, one.path, one.bytes, one.mode, one.status, one.evidence, one.blind) for one in found])
 
     assert told[0] == told[1]
@@ -113,20 +113,20 @@ def test_a_long_save_is_not_foreseen_again_and_again(monkeypatch: pytest.MonkeyP
     header, read = read_file(STREAMS / "fault-small-random.trace.ckptrec.gz")
     frames = list(read)
     worked_out: list[int] = []
-    foresee = Recogniser.foresee
+    foresee = Recogniser.forecast
 
-    def counted(recogniser: Recogniser, candidate: Candidate) -> Pending | None:
+    def counted(recogniser: Recogniser, candidate: Candidate) -> PendingEvent | None:
         worked_out.append(candidate.bytes)
         return foresee(recogniser, candidate)
 
-    monkeypatch.setattr(Recogniser, "foresee", counted)
+    monkeypatch.setattr(Recogniser, "forecast", counted)
     told: list[tuple[int, set[int]]] = []  # how often, and each size that was told
     for closely in (True, False):
         detector = Detector(header)
         worked_out.clear()
         sizes: set[int] = set()
         for frame in frames:
-            detector.feed(frame)
+            detector.ingest(frame)
             sizes.update(one.checkpoint.bytes for one in detector.pending(closely=closely))
         told.append((len(worked_out), sizes))
 

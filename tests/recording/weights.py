@@ -25,7 +25,7 @@ from told import STREAMS, SUFFIX, captures  # noqa: E402 - found by the line abo
 from ckptprof.detect import recognition  # noqa: E402 - and so are the next
 from ckptprof.detect.events.decision import Decision, decide  # noqa: E402
 from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTable  # noqa: E402
-from ckptprof.detect.events.signal import Signal  # noqa: E402
+from ckptprof.detect.events.signal_values import Signal  # noqa: E402
 from ckptprof.service.commands.replaying import replay  # noqa: E402
 
 TESTS = HERE.parent / "detect"
@@ -78,7 +78,7 @@ def of_captures() -> list[Event]:
     """Return the events of all captures."""
     found = []
     for name in captures():
-        judged = replay(STREAMS / f"{name}{SUFFIX}", None).judged
+        judged = replay(STREAMS / f"{name}{SUFFIX}", None).decisions
         found += [Event(name, one.signals) for one in judged]
     return found
 
@@ -105,10 +105,10 @@ def changes() -> Iterator[Changed]:
             for factor in (2.0, 0.5, 0.0) if value and name not in SHOWN else ():
                 changed = dataclasses.replace(row, **{column: value * factor})
                 yield Changed(f"row {name}: {column}", dataclasses.replace(TABLE, rows={**TABLE.rows, name: changed}))
-    for hypothesis, need in TABLE.needed.items():
+    for hypothesis, need in TABLE.required_sums.items():
         for factor in (2.0, 0.5):
-            needed = {**TABLE.needed, hypothesis: need * factor}
-            yield Changed(f"needed: {hypothesis.value}", dataclasses.replace(TABLE, needed=needed))
+            needed = {**TABLE.required_sums, hypothesis: need * factor}
+            yield Changed(f"needed: {hypothesis.value}", dataclasses.replace(TABLE, required_sums=needed))
     for kind in ("overrides", "deferrals", "doubts"):
         rules: tuple[Combination, ...] = getattr(TABLE, kind)
         for number, rule in enumerate(rules):
@@ -143,7 +143,7 @@ def outcome(signals: tuple[Signal, ...], table: DecisionTable) -> tuple[object, 
     except KeyError:
         return ("a save of what was read",)
     told = decision.hypothesis.value if decision.hypothesis.value not in ("copy", "stream") else "copy"
-    return told, decision.deferral is not None, decision.doubt is not None, decision.ends_series
+    return told, decision.deferral is not None, decision.doubt is not None, decision.marks_series_as_data
 
 
 def holders(events: list[Event]) -> dict[str, list[str]]:

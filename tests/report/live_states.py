@@ -6,8 +6,8 @@ import msgspec
 from tests.report.conftest import MIB, SECOND, T0, checkpoint, diagnosed
 
 from ckptprof.model import Kind, Mode, Status
-from ckptprof.report.live.state import Device, State, Underway, with_usual
-from ckptprof.verdicts import Account, Limit, SoFar
+from ckptprof.report.live.state import Device, State, Underway, with_usual_bytes
+from ckptprof.verdicts import Account, InterimVerdict, Limit
 
 NOW = T0 + 700 * SECOND + 400_000_000
 HOSTILE = "\x1b[2J\x1b]0;x\x07[/red]\u202e検査"
@@ -41,7 +41,7 @@ def busy() -> State:
     )
     return State(
         at_ns=NOW, host="gpu-node-7", level="trace", since_ns=T0,
-        underway=with_usual(going_on, newest), devices=devices, last=newest,
+        underway=with_usual_bytes(going_on, newest), devices=devices, last=newest,
     )  # fmt: skip
 
 
@@ -70,8 +70,8 @@ def hostile() -> State:
     )  # fmt: skip
 
 
-def _so_far(text: str) -> SoFar:
-    return SoFar(
+def _so_far(text: str) -> InterimVerdict:
+    return InterimVerdict(
         limit=Limit.DEVICE, candidates=(Limit.SERIALIZE,), confidence=0.9, seconds=2.1, accounts=(
             Account(limit=Limit.DEVICE, seconds=1.4, text=text),
             Account(limit=Limit.SERIALIZE, seconds=0.5, text="on CPU in its own code"),

@@ -42,7 +42,7 @@ def test_when_all_is_fine_it_says_so_in_one_line(reports: dict[str, Report], zon
 def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Checkpoint]) -> None:
     """Nothing was slow, and training was blocked for half of the run: then the interval is what to change."""
     often = tuple(make_diagnosed(n, n * 80, limit=Limit.NONE, stall_ns=40 * 10**9) for n in range(1, 4))
-    pairs = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=often)).opening
+    pairs = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=often)).opening
 
     assert list(pairs) == [
         ("Answer", "Saving blocked train.py for 50 % of its run: 3 saves, 39.2 s each, one every 1 min 20 s."),
@@ -62,7 +62,7 @@ def test_a_restore_or_a_single_save_is_no_reason_to_save_less_often(make_diagnos
     once = tuple(
         make_diagnosed(n, n * 80, limit=Limit.NONE, kind=kind, stall_ns=40 * 10**9) for n, kind in enumerate(kinds, 1)
     )
-    pairs = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=once)).opening
+    pairs = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=once)).opening
 
     assert list(pairs) == [("Answer", "Nothing was slow: 1 save and 2 restores blocked training for 2 min 00 s.")]
 
@@ -71,7 +71,7 @@ def test_a_limit_of_little_is_not_the_answer(make_diagnosed: Callable[..., Check
     """One small save was slow, and held a thirtieth of what training lost: what all of them blocked is told."""
     fast = [make_diagnosed(n, n * 1000, limit=Limit.NONE, stall_ns=4 * 10**9) for n in range(1, 5)]
     slow = make_diagnosed(5, 5000, stall_ns=5 * 10**8)
-    (pair,) = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=(*fast, slow))).opening
+    (pair,) = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=(*fast, slow))).opening
 
     assert pair == (
         "Answer",
@@ -146,8 +146,8 @@ def test_the_advice_asks_for_a_plan_of_its_job(make_diagnosed: Callable[..., Che
     other = make_diagnosed(4, 500, job="other", limit=Limit.NONE, stall_ns=10**9)
     alone, beside = (Report(host="h", watched=_UNWATCHED, checkpoints=tuple(told)) for told in (mine, [*mine, other]))
 
-    assert "`ckptprof plan --mttf 3h` calculates" in dict(answer.of(alone).opening)["Do first"]
-    assert "`ckptprof plan --mttf 3h --job 'my job'` calculates" in dict(answer.of(beside).opening)["Do first"]
+    assert "`ckptprof plan --mttf 3h` calculates" in dict(answer.conclude(alone).opening)["Do first"]
+    assert "`ckptprof plan --mttf 3h --job 'my job'` calculates" in dict(answer.conclude(beside).opening)["Do first"]
 
 
 @pytest.mark.parametrize(("stall_seconds", "said"), [(4.12, False), (4.124, False), (5.04, True), (2, False)])
@@ -162,7 +162,9 @@ def test_a_stall_above_its_duration_is_explained_where_it_stands(
     )
 
     assert ("STALL can exceed DURATION: training also paused" in text) is said
-    assert ("including 0.92 s before the first byte or after the last" in dict(account.lead(one))["Cost"]) is said
+    assert (
+        "including 0.92 s before the first byte or after the last" in dict(account.headline_facts(one))["Cost"]
+    ) is said
 
 
 def test_without_verdicts_there_is_no_answer(reports: dict[str, Report], zone: timezone) -> None:
@@ -215,9 +217,9 @@ def test_whether_saves_were_durable_when_they_returned_is_one_line(
     """With the rate by which people compare storage; nothing where nothing is known."""
     costs = [Cost(durable_on_return=was, durable_bytes_per_second=rate if was is not None else None) for was in were]
     saves = tuple(make_diagnosed(n, n * 100, cost=cost) for n, cost in enumerate(costs))
-    (told,) = answer.of(Report(host="h", watched=_UNWATCHED, checkpoints=saves)).costs
+    (told,) = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=saves)).costs
 
-    assert dict(answer.of_job(told)).get("Durable") == text
+    assert dict(answer.job_facts(told)).get("Durable") == text
 
 
 def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoint]) -> None:
@@ -227,8 +229,10 @@ def test_one_rank_is_not_taken_for_a_gpu(make_diagnosed: Callable[..., Checkpoin
     several = msgspec.structs.replace(one, cost=Cost(gpus=4, gpus_from="ranks", gpu_seconds=4.0))
 
     assert "GPU" not in str(account.cost_facts(one))
-    assert "GPU" not in dict(account.lead(one))["Cost"]
-    assert dict(account.lead(several))["Cost"].endswith("; 4.00 s of GPU time on 4 GPUs, assuming one per rank")
+    assert "GPU" not in dict(account.headline_facts(one))["Cost"]
+    assert dict(account.headline_facts(several))["Cost"].endswith(
+        "; 4.00 s of GPU time on 4 GPUs, assuming one per rank"
+    )
 
 
 @pytest.mark.parametrize(
@@ -261,7 +265,7 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
     """Every limit can be told, alone and in the opening."""
     for limit in Limit:
         report = Report(host="h", watched=_UNWATCHED, checkpoints=(make_diagnosed(1, 0, limit=limit),))
-        pairs = dict(answer.of(report).opening)
+        pairs = dict(answer.conclude(report).opening)
         assert "Answer" in pairs
         if limit is Limit.UNCLEAR:
             assert pairs["Answer"].startswith("It is unclear what limited the only checkpoint")

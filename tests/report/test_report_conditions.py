@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, Kind, Report, Status, Watched
 from ckptprof.report import comparison, conditions
-from ckptprof.report.conditions import Quantity, parse, show
+from ckptprof.report.conditions import Quantity, format_value, parse
 from ckptprof.verdicts import Limit
 
 SECOND = 1_000_000_000
@@ -157,30 +157,32 @@ def test_conditions_hold_or_not_or_cannot_be_judged(
     ]
     saves[1] = msgspec.structs.replace(saves[1], status=Status.INCOMPLETE)
     restore = _lasting(make_checkpoint, 5, 10, kind=Kind.RESTORE)
-    (judged,) = conditions.judge(_report(*saves, restore), parse([text], conditions.NAMES))
+    (judged,) = conditions.evaluate(_report(*saves, restore), parse([text], conditions.NAMES))
 
-    assert judged.holds is holds
-    assert judged.told
+    assert judged.is_met is holds
+    assert judged.explanation
 
 
 def test_what_few_tell_is_not_judged(make_checkpoint: Callable[..., Checkpoint]) -> None:
     """Half of the saves must tell a figure; how many did is said."""
     saves = [_lasting(make_checkpoint, n, 1, stall_ns=SECOND if n == 1 else None) for n in (1, 2, 3)]
     few, half, none = (
-        conditions.judge(_report(*chosen), parse(["stall_p95>0.5s"], conditions.NAMES))[0]
+        conditions.evaluate(_report(*chosen), parse(["stall_p95>0.5s"], conditions.NAMES))[0]
         for chosen in (saves, saves[:2], saves[1:])
     )
 
-    assert (few.holds, few.told) == (None, "observed for 1 of 3 saves")
-    assert (half.holds, half.told) == (True, "1.00 s (observed for 1 of 2 saves)")
-    assert (none.holds, none.told) == (None, "not observed for any of 2 saves")
+    assert (few.is_met, few.explanation) == (None, "observed for 1 of 3 saves")
+    assert (half.is_met, half.explanation) == (True, "1.00 s (observed for 1 of 2 saves)")
+    assert (none.is_met, none.explanation) == (None, "not observed for any of 2 saves")
 
 
 def test_nothing_is_counted_and_not_judged_else() -> None:
     """Of an empty report numbers are zero, and nothing else is known."""
-    judged = conditions.judge(_report(), parse(["count<1,incomplete>0,save_max>1s,stall_share>5%"], conditions.NAMES))
+    judged = conditions.evaluate(
+        _report(), parse(["count<1,incomplete>0,save_max>1s,stall_share>5%"], conditions.NAMES)
+    )
 
-    assert [one.holds for one in judged] == [True, False, None, False]
+    assert [one.is_met for one in judged] == [True, False, None, False]
 
 
 def test_a_limit_counts_where_it_is_probable(make_diagnosed: Callable[..., Checkpoint]) -> None:
@@ -189,12 +191,12 @@ def test_a_limit_counts_where_it_is_probable(make_diagnosed: Callable[..., Check
     unsure = make_diagnosed(2, 100, limit=Limit.FLUSH, confidence=0.4)
     fine = make_diagnosed(3, 200, limit=Limit.NONE, confidence=0.9)
     texts = ["limit=device", "limit=flush", "limit!=none", "limit!=device", "limit=none"]
-    judged = conditions.judge(_report(sure, unsure, fine), parse(texts, conditions.NAMES))
-    unknown = conditions.judge(_report(unsure), parse(["limit=flush"], conditions.NAMES))
+    judged = conditions.evaluate(_report(sure, unsure, fine), parse(texts, conditions.NAMES))
+    unknown = conditions.evaluate(_report(unsure), parse(["limit=flush"], conditions.NAMES))
 
-    assert [one.holds for one in judged] == [True, False, True, True, True]
-    assert judged[0].told == "1 of 2 checkpoints (id 1)"
-    assert unknown[0].holds is None
+    assert [one.is_met for one in judged] == [True, False, True, True, True]
+    assert judged[0].explanation == "1 of 2 checkpoints (id 1)"
+    assert unknown[0].is_met is None
 
 
 def test_changes_are_read_in_percent_or_in_their_unit() -> None:
@@ -221,4 +223,4 @@ def test_changes_are_read_in_percent_or_in_their_unit() -> None:
 )
 def test_values_are_shown_with_their_sign(value: float, quantity: Quantity, text: str) -> None:
     """Where a change is meant."""
-    assert show(value, quantity, signed=True) == text
+    assert format_value(value, quantity, signed=True) == text

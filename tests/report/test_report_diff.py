@@ -13,7 +13,7 @@ import pytest
 from ckptprof.model import Checkpoint, Kind, Report, Status, Watched
 from ckptprof.report import comparison, diff, document
 from ckptprof.report.clean import width as cells
-from ckptprof.report.comparison import Comparison, Counts, LimitCounts, Side
+from ckptprof.report.comparison import Comparison, CountComparison, LimitCounts, Side
 from ckptprof.report.conditions import parse
 from ckptprof.verdicts import Limit
 
@@ -62,8 +62,8 @@ def test_what_is_told_is_more_than_noise(halved: Comparison) -> None:
 
     assert outcomes == {"duration": "faster", "stall": "shorter", "size": "same", "throughput": "higher"}
     assert {figure.outcome for figure in restores.figures} == {"few"}
-    assert saves.count == Counts(6, 5)
-    assert saves.incomplete == Counts(1, 0)
+    assert saves.count == CountComparison(6, 5)
+    assert saves.incomplete == CountComparison(1, 0)
     assert saves.limits == (LimitCounts("serialize", 6, 0), LimitCounts("device", 0, 5))
     duration = saves.figures[0]
     assert duration.relative.estimate == pytest.approx(-0.49, abs=0.02)
@@ -144,9 +144,9 @@ def test_conditions_hold_of_what_is_no_noise(
     halved: Comparison,
 ) -> None:
     """In percent of before, or in the figure's unit; too few to tell is not judged."""
-    (judged,) = comparison.judge(halved, parse([text], comparison.NAMES, relative=True))
+    (judged,) = comparison.evaluate(halved, parse([text], comparison.NAMES, relative=True))
 
-    assert judged.holds is holds
+    assert judged.is_met is holds
 
 
 def test_conditions_of_what_is_not_there_are_not_judged(make_checkpoint: _Make, make_diagnosed: _Make) -> None:
@@ -157,11 +157,11 @@ def test_conditions_of_what_is_not_there_are_not_judged(make_checkpoint: _Make, 
     from_zero = comparison.compare(_side("a", free), _side("b", zero))
     conditions = parse(["duration>1%", "stall>1%", "stall>1s"], comparison.NAMES, relative=True)
 
-    assert [one.holds for one in comparison.judge(nothing, conditions)] == [None, None, None]
-    judged = comparison.judge(from_zero, conditions)
-    assert [one.holds for one in judged] == [False, None, True]
-    assert judged[1].told == "some values are zero, so a change has no percentage"
-    assert judged[2].told == "+5.00 s"
+    assert [one.is_met for one in comparison.evaluate(nothing, conditions)] == [None, None, None]
+    judged = comparison.evaluate(from_zero, conditions)
+    assert [one.is_met for one in judged] == [False, None, True]
+    assert judged[1].explanation == "some values are zero, so a change has no percentage"
+    assert judged[2].explanation == "+5.00 s"
 
 
 def test_the_document_has_the_same(halved: Comparison) -> None:

@@ -26,22 +26,22 @@ from ckptprof.report.table import wrap
 )
 def test_a_command_names_the_database_that_was_named(text: str, typed: str) -> None:
     """Where the command takes it; only a command, and only once."""
-    assert hints.typed(text) == text
-    hints.about("a b.db")
+    assert hints.with_databases(text) == text
+    hints.set_databases("a b.db")
 
-    assert hints.typed(text) == typed
+    assert hints.with_databases(text) == typed
     assert " ".join(wrap(text, 1000)) == typed
 
 
 def test_a_hostile_name_is_inert() -> None:
     """It is escaped like every name."""
-    hints.about("a\x1b[2J.db")
+    hints.set_databases("a\x1b[2J.db")
 
-    assert "\x1b" not in hints.typed("`ckptprof show ID`")
+    assert "\x1b" not in hints.with_databases("`ckptprof show ID`")
 
 
 def test_a_command_line_leaves_nothing_behind(tmp_path: Path) -> None:
     """What is rendered after it in the same process asks no database of its."""
     assert main(["show", "1", "--db", str(tmp_path / "none.db")]) == 6
 
-    assert hints.typed("`ckptprof show ID`") == "`ckptprof show ID`"
+    assert hints.with_databases("`ckptprof show ID`") == "`ckptprof show ID`"

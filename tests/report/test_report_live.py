@@ -13,8 +13,8 @@ from tests.report.live_states import LATELY, STATES, busy, hostile
 
 from ckptprof.model import Kind, Status, Writer
 from ckptprof.report.clean import width as cells
-from ckptprof.report.live.frame import Look, frame
-from ckptprof.report.live.state import underway, with_usual
+from ckptprof.report.live.frame import ScreenOptions, frame
+from ckptprof.report.live.state import underway, with_usual_bytes
 
 SIZES = [(20, 24), (60, 20), (80, 24), (160, 50)]
 
@@ -25,17 +25,17 @@ def test_the_screen_looks_as_agreed(
     name: str, width: int, height: int, zone: timezone, golden: Callable[[str, str], None]
 ) -> None:
     """The golden files are what was looked at and found clear."""
-    lines = frame(STATES[name](), Look(width, height, zone, chosen="uid-10", lately=LATELY))
+    lines = frame(STATES[name](), ScreenOptions(width, height, zone, chosen="uid-10", recent=LATELY))
 
     golden(f"live/{name}-{width}x{height}.txt", "\n".join([*lines, ""]))
 
 
 def test_the_screen_without_unicode(zone: timezone, golden: Callable[[str, str], None]) -> None:
     """Each line is ASCII, and the names are escaped."""
-    lines = frame(busy(), Look(80, 24, zone, chosen="uid-10", unicode=False, lately=LATELY))
+    lines = frame(busy(), ScreenOptions(80, 24, zone, chosen="uid-10", unicode=False, recent=LATELY))
 
     golden("live/busy-80x24-ascii.txt", "\n".join([*lines, ""]))
-    assert "\n".join([*lines, *frame(hostile(), Look(80, 24, zone, unicode=False))]).isascii()
+    assert "\n".join([*lines, *frame(hostile(), ScreenOptions(80, 24, zone, unicode=False))]).isascii()
 
 
 @pytest.mark.parametrize("name", STATES)
@@ -43,7 +43,7 @@ def test_the_screen_without_unicode(zone: timezone, golden: Callable[[str, str],
 @pytest.mark.parametrize("unicode", [True, False])
 def test_nothing_leaves_the_screen(name: str, width: int, height: int, zone: timezone, *, unicode: bool) -> None:
     """Whatever the names are: no line is longer than the screen, there are no more of them, no code reaches it."""
-    lines = frame(STATES[name](), Look(width, height, zone, unicode=unicode))
+    lines = frame(STATES[name](), ScreenOptions(width, height, zone, unicode=unicode))
 
     assert len(lines) <= height
     assert max((cells(line) for line in lines), default=0) <= max(width, 3)
@@ -53,7 +53,9 @@ def test_nothing_leaves_the_screen(name: str, width: int, height: int, zone: tim
 @pytest.mark.parametrize("name", STATES)
 def test_colour_changes_nothing_else(name: str, zone: timezone) -> None:
     """Without its codes a coloured screen is the plain one."""
-    plain, coloured = (frame(STATES[name](), Look(80, 24, zone, chosen="uid-10", colour=on)) for on in (False, True))
+    plain, coloured = (
+        frame(STATES[name](), ScreenOptions(80, 24, zone, chosen="uid-10", colour=on)) for on in (False, True)
+    )
 
     assert coloured != plain
     assert plain == [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in coloured]
@@ -62,7 +64,7 @@ def test_colour_changes_nothing_else(name: str, zone: timezone) -> None:
 def test_the_chosen_one_is_always_on_the_screen(zone: timezone) -> None:
     """Also the oldest of more than there is room for."""
     for one in busy().last:
-        marked = [line for line in frame(busy(), Look(80, 24, zone, chosen=one.uid)) if line.startswith(">")]
+        marked = [line for line in frame(busy(), ScreenOptions(80, 24, zone, chosen=one.uid)) if line.startswith(">")]
 
         assert [line.split()[1] for line in marked] == [str(one.id)]
 
@@ -71,7 +73,7 @@ def test_what_was_not_seen_is_not_drawn(zone: timezone) -> None:
     """No progress without a checkpoint before it, no rate without time, no ranks without ranks."""
     one = msgspec.structs.replace(busy().underway[1], usual_bytes=None, start_ns=busy().at_ns)
     state = msgspec.structs.replace(busy(), underway=(one,), devices=(), last=())
-    text = "\n".join(frame(state, Look(160, 50, zone)))
+    text = "\n".join(frame(state, ScreenOptions(160, 50, zone)))
 
     assert "~" not in text
     for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "STALL", "DEVICE"):
@@ -85,7 +87,7 @@ def test_a_limit_is_likely_only_while_most_of_the_time_was_judged(zone: timezone
 
     def shown(quiet_ns: int) -> bool:
         state = msgspec.structs.replace(busy(), at_ns=one.last_ns + quiet_ns, underway=(one,))
-        return "LIKELY" in "\n".join(frame(state, Look(160, 50, zone)))
+        return "LIKELY" in "\n".join(frame(state, ScreenOptions(160, 50, zone)))
 
     assert shown(spent_ns)
     assert not shown(spent_ns + 1)
@@ -102,8 +104,8 @@ def test_progress_is_told_by_the_last_complete_one_of_the_same_job() -> None:
         checkpoint(4, 400, bytes=5),
     ]
 
-    assert [one.usual_bytes for one in with_usual(going_on, last)] == [4]
-    assert [one.usual_bytes for one in with_usual(going_on, last[:3])] == [None]
+    assert [one.usual_bytes for one in with_usual_bytes(going_on, last)] == [4]
+    assert [one.usual_bytes for one in with_usual_bytes(going_on, last[:3])] == [None]
 
 
 def test_a_rank_is_done_when_none_of_its_files_is_open() -> None:

@@ -42,8 +42,8 @@ def test_too_few_tell_nothing() -> None:
 
     assert three is not None
     assert four is not None
-    assert (three.estimate, three.is_judged, three.is_told) == (100, False, False)
-    assert (four.estimate, four.low, four.high, four.is_told) == (100, 97, 103, True)
+    assert (three.estimate, three.has_interval, three.is_significant) == (100, False, False)
+    assert (four.estimate, four.low, four.high, four.is_significant) == (100, 97, 103, True)
 
 
 @pytest.mark.parametrize("sizes", [(6, 8), (30, 40)])
@@ -56,8 +56,8 @@ def test_chance_is_rarely_told_as_a_difference(sizes: tuple[int, int]) -> None:
         for _ in range(50)
     ]
 
-    assert 2 <= sum(one.is_told for one in found if one) <= 40
-    assert all(one.is_told for one in moved if one)
+    assert 2 <= sum(one.is_significant for one in found if one) <= 40
+    assert all(one.is_significant for one in moved if one)
 
 
 @given(_VALUES, _VALUES)
@@ -88,7 +88,7 @@ def test_a_ratio_is_told_where_a_shift_is(before: list[float], after: list[float
     assert ratio.estimate is not None
 
     assert ratio.estimate > -1
-    assert ratio.is_judged == shift.is_judged
-    assert len({*before, *after}) < len(before) + len(after) or ratio.is_told == shift.is_told
+    assert ratio.has_interval == shift.has_interval
+    assert len({*before, *after}) < len(before) + len(after) or ratio.is_significant == shift.is_significant
     assert noise.ratio([*before, 0.0], after) == noise.Shift()
     assert noise.ratio([], after) == noise.Shift()

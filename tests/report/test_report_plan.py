@@ -9,39 +9,39 @@ import msgspec
 import pytest
 from tests.report.schemas import validate
 
-from ckptprof.diagnose.plan.basis import Figure, Given, Measured, Origin
-from ckptprof.diagnose.plan.planning import Plan, plan
+from ckptprof.diagnose.plan.basis import GivenFigures, MeasuredFigures, Origin, SourcedFigure
+from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan
 from ckptprof.report.clean import width as cells
-from ckptprof.report.document import dump, of
+from ckptprof.report.document import dump, to_document
 from ckptprof.report.plan import render
 
 
-def _seen(value: float, text: str) -> Figure:
-    return Figure(value=value, origin=Origin.MEASURED, text=text)
+def _seen(value: float, text: str) -> SourcedFigure:
+    return SourcedFigure(value=value, origin=Origin.MEASURED, text=text)
 
 
-RECORDED = Measured(
-    job="train.py", saves=9, costs=8, other_jobs=2, beside_training=True, ranks=16,
+RECORDED = MeasuredFigures(
+    job="train.py", saves=9, costs=8, other_jobs=2, may_be_async=True, ranks=16,
     size=_seen(1.12e12, "median size of 9 saves"), cost=_seen(95.0, "median stall of 8 of 9 saves"),
     duration=_seen(130.0, "median duration of 9 saves"), rate=_seen(8.7e9, "median rate of 9 saves"),
     interval=_seen(3600.0, "median between 9 saves"), restore=_seen(75.0, "median duration of 2 restores"),
 )  # fmt: skip
-PLANS: dict[str, tuple[Given, Measured | None]] = {
-    "micron": (Given(size_bytes=5e12, gpus=24_000), None),
+PLANS: dict[str, tuple[GivenFigures, MeasuredFigures | None]] = {
+    "micron": (GivenFigures(size_bytes=5e12, gpus=24_000), None),
     "given": (
-        Given(
+        GivenFigures(
             parameters=405e9, gpus=16_384, failures=419, failures_seconds=54 * 86_400, write_bytes_per_second=1e12,
             read_bytes_per_second=2e12, free_bytes=1e14, keep=3, step_seconds=12.5,
         ),
         None,
     ),
-    "recorded": (Given(mttf_seconds=3 * 3600, gpus=64, free_bytes=2.5e13), RECORDED),
-    "least": (Given(mttf_seconds=3600), None),
+    "recorded": (GivenFigures(mttf_seconds=3 * 3600, gpus=64, free_bytes=2.5e13), RECORDED),
+    "least": (GivenFigures(mttf_seconds=3600), None),
 }  # fmt: skip
 
 
 @pytest.fixture(params=PLANS)
-def made(request: pytest.FixtureRequest) -> Plan:
+def made(request: pytest.FixtureRequest) -> CheckpointPlan:
     """Return each plan in turn."""
     return plan(*PLANS[request.param])
 
@@ -54,7 +54,7 @@ def test_golden(name: str, width: int, golden: Callable[[str, str], None]) -> No
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])
-def test_lines_keep_to_the_width(width: int, made: Plan) -> None:
+def test_lines_keep_to_the_width(width: int, made: CheckpointPlan) -> None:
     """And end in a newline, without spaces before it."""
     text = render(made, width=width, colour=False)
 
@@ -63,7 +63,7 @@ def test_lines_keep_to_the_width(width: int, made: Plan) -> None:
     assert all(line == line.rstrip() for line in text.splitlines())
 
 
-def test_colour_is_only_added(made: Plan) -> None:
+def test_colour_is_only_added(made: CheckpointPlan) -> None:
     """The same text, with the advised rule in green."""
     plain, coloured = (render(made, width=120, colour=colour) for colour in (False, True))
 
@@ -74,9 +74,9 @@ def test_colour_is_only_added(made: Plan) -> None:
     assert coloured == plain
 
 
-def test_document_fits_its_schema(made: Plan) -> None:
+def test_document_fits_its_schema(made: CheckpointPlan) -> None:
     """As strict as the others: every field described, none missing."""
-    body = json.loads(dump(of(made)))
+    body = json.loads(dump(to_document(made)))
     validate("plan", body)
 
     assert body["basis"]["mttf_seconds"]["value"] == made.basis.mttf.value
@@ -102,8 +102,8 @@ def test_every_figure_says_where_it_came_from() -> None:
 def test_too_few_saves_advise_nothing(saves: int) -> None:
     """Two short saves of a demo are no reason to save every 103 days; what was measured is told all the same."""
     few = msgspec.structs.replace(RECORDED, saves=saves, costs=saves)
-    text = " ".join(render(plan(Given(gpus=1), few), width=200, colour=False).split())
-    given = render(plan(Given(gpus=1, cost_seconds=2), few), width=200, colour=False)
+    text = " ".join(render(plan(GivenFigures(gpus=1), few), width=200, colour=False).split())
+    given = render(plan(GivenFigures(gpus=1, cost_seconds=2), few), width=200, colour=False)
 
     assert ("at least 3 needed to estimate the cost of one; record more, or give --cost" in text) == (saves < 3)
     assert ("Storage" in text) == ("Rules" in text) == (saves >= 3)
@@ -115,16 +115,16 @@ def test_too_few_saves_advise_nothing(saves: int) -> None:
 def test_failures_of_thousands_tell_nothing_of_a_few(ranks: int, *, is_told: bool) -> None:
     """Of one rank no failure is assumed every 2066 days: what is missing is said; figures that are given go on."""
     few = msgspec.structs.replace(RECORDED, ranks=ranks)
-    text = " ".join(render(plan(Given(), few), width=80, colour=False).split())
+    text = " ".join(render(plan(GivenFigures(), few), width=80, colour=False).split())
 
     assert ("unknown: failure rate unknown; give --mttf 3h" in text) is not is_told
     assert ("Failure every" in text) is is_told
-    assert "Tiers" not in render(plan(Given(mttf_seconds=3600), few), width=80, colour=False)
+    assert "Tiers" not in render(plan(GivenFigures(mttf_seconds=3600), few), width=80, colour=False)
 
 
 def test_hostile_texts_are_inert() -> None:
     """Whatever a figure's text holds, nothing of it reaches the terminal raw."""
-    evil = Measured(
+    evil = MeasuredFigures(
         job="\x1b[2J",
         saves=3,
         costs=3,
@@ -132,14 +132,14 @@ def test_hostile_texts_are_inert() -> None:
         cost=_seen(1.0, "\x1b]0;PWN\x07\n[/red]"),
         interval=_seen(9.0, "\u202ex\r"),
     )
-    text = render(plan(Given(mttf_seconds=3600), evil), width=80, colour=False)
+    text = render(plan(GivenFigures(mttf_seconds=3600), evil), width=80, colour=False)
 
     assert not {"\x1b", "\x07", "\u202e", "\r"} & set(text)
 
 
 def test_an_interval_that_is_good_already() -> None:
     """Nobody is told to change what would gain nothing."""
-    made = plan(Given(gpus=64, mttf_seconds=3 * 3600, cost_seconds=30, interval_seconds=900))
+    made = plan(GivenFigures(gpus=64, mttf_seconds=3 * 3600, cost_seconds=30, interval_seconds=900))
     text = render(made, width=200, colour=False)
 
     assert "Today       every 15 min 00 s (given): 9.6 % lost; as good, no change needed" in text
@@ -147,6 +147,6 @@ def test_an_interval_that_is_good_already() -> None:
 
 def test_a_directory_in_which_nothing_fits() -> None:
     """It says so, instead of a time."""
-    text = render(plan(Given(mttf_seconds=3600, size_bytes=2e12, free_bytes=1e12)), width=80, colour=False)
+    text = render(plan(GivenFigures(mttf_seconds=3600, size_bytes=2e12, free_bytes=1e12)), width=80, colour=False)
 
     assert "1.00 TB free: not enough for one checkpoint" in text

@@ -46,17 +46,17 @@ def test_a_report_tells_it_in_one_line(risky: tuple[int, ...], line: str) -> Non
 
 def test_what_was_not_seen_is_not_told() -> None:
     """Neither a line nor a condition holds without a risk."""
-    (judged,) = conditions.judge(report(), parse(["risks>0"], conditions.NAMES))
+    (judged,) = conditions.evaluate(report(), parse(["risks>0"], conditions.NAMES))
 
     assert "Risk" not in terminal.render(report(), width=120, colour=False, zone=timezone.utc)
-    assert judged.holds is False
+    assert judged.is_met is False
 
 
 def test_a_gate_can_ask_for_it() -> None:
     """It names the checkpoint."""
-    (judged,) = conditions.judge(report(2), parse(["risks>0"], conditions.NAMES))
+    (judged,) = conditions.evaluate(report(2), parse(["risks>0"], conditions.NAMES))
 
-    assert (judged.holds, judged.told) == (True, "1 (id 2)")
+    assert (judged.is_met, judged.explanation) == (True, "1 (id 2)")
 
 
 @pytest.mark.parametrize("drawn", [show.brief, show.render])

@@ -28,7 +28,7 @@ from ckptprof.model import (
     Status,
     Stream,
 )
-from ckptprof.report import course, show
+from ckptprof.report import checkpoint_facts, show
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import checkpoint_document
 from ckptprof.report.pictures import chart
@@ -80,7 +80,7 @@ def test_the_line_on_durability_tells_whether_it_was_when_the_save_returned(
     cost: Cost, ends: str, starts: str, detailed_checkpoint: Checkpoint, zone: timezone
 ) -> None:
     """And at what rate it goes to stable storage; silence where that is not known."""
-    told = dict(course.of_save(msgspec.structs.replace(detailed_checkpoint, cost=cost), zone))["Durable"]
+    told = dict(checkpoint_facts.save_facts(msgspec.structs.replace(detailed_checkpoint, cost=cost), zone))["Durable"]
 
     assert told.startswith(f"{starts}5.65 s after the last write, at 11:01:24.950")
     assert told.endswith(ends)

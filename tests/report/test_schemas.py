@@ -57,7 +57,7 @@ def test_a_document_that_there_is_not_is_a_usage_error(capsys: pytest.CaptureFix
 
 def test_a_struct_tells_all_of_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its parent's and under the names in JSON: closed, required, described by what stands beside them."""
-    monkeypatch.setattr(schemas, "_ROOM", ("ckptprof.", __name__))
+    monkeypatch.setattr(schemas, "_PACKAGES", ("ckptprof.", __name__))
 
     monkeypatch.setitem(schemas.DOCUMENTS, "told", ("a title", _Told))
     made = schemas.schema("told")

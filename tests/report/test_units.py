@@ -109,5 +109,5 @@ def test_one_setting_changes_all_sizes_and_recorded_sentences() -> None:
         "1.00 GiB", "1.50 MiB/s", "0.98 KiB", "20.0 s asleep waiting for nvme0n1 at 50.0 MiB/s, 100 MiB in 3 MBs.pt"
     )  # fmt: skip
     assert (units.size(1 << 30), units.restated(sentence)) == ("1.07 GB", sentence)
-    with pytest.raises(UsageError, match="'si' is no system of units"):
+    with pytest.raises(UsageError, match="'si' is not a system of units"):
         units.choose("si")

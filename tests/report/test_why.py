@@ -20,7 +20,7 @@ STREAMS = Path(__file__).resolve().parents[1] / "fixtures" / "streams"
 def lines_of(name: str) -> str:
     """Return all that is explained of a capture."""
     replayed = replay(STREAMS / f"{name}.ckptrec.gz", None)
-    return "\n".join(why.explanations(replayed.judged, replayed.report.checkpoints))
+    return "\n".join(why.explanations(replayed.decisions, replayed.report.checkpoints))
 
 
 def test_a_reported_save_is_explained() -> None:
@@ -59,15 +59,17 @@ def test_data_is_told_from_nothing() -> None:
 
 def test_what_came_nearest_is_told_with_what_it_lacked() -> None:
     """By its sum, or by the rule that excludes it; nothing where nothing was judged."""
-    data = why.nearest(one for one in replay(STREAMS / "data-set.ckptrec.gz", None).judged if one.is_rejected)
-    copied = [one for one in replay(STREAMS / "stage-in.trace.ckptrec.gz", None).judged if one.decision.override]
+    data = why.closest_candidate(
+        one for one in replay(STREAMS / "data-set.ckptrec.gz", None).decisions if one.is_rejected
+    )
+    copied = [one for one in replay(STREAMS / "stage-in.trace.ckptrec.gz", None).decisions if one.decision.override]
 
     assert data is not None
     assert data.startswith("the closest candidate was ")
     assert " of the 0.60 needed for a save. Evidence for it: " in data
     assert ". Evidence against it: numbered pieces that only continue counting, as data sets do" in data
-    assert ": as much was read" in (why.nearest(copied) or "")
-    assert why.nearest([]) is None
+    assert ": as much was read" in (why.closest_candidate(copied) or "")
+    assert why.closest_candidate([]) is None
 
 
 @pytest.mark.parametrize("name", ["torch-save", "stage-in.trace", "data-set"])
@@ -75,7 +77,7 @@ def test_the_document_says_the_same(name: str) -> None:
     """One entry for each event, and the weights of its signals add up to the sums."""
     replayed = replay(STREAMS / f"{name}.ckptrec.gz", None)
 
-    found = json.loads(json.dumps(why.documents(replayed.judged, replayed.report.checkpoints)))
+    found = json.loads(json.dumps(why.documents(replayed.decisions, replayed.report.checkpoints)))
 
     validate("report", {**json.loads(dump(report_document(replayed.report))), "judged": found})
     assert {entry["checkpoint"] for entry in found} >= {one.id for one in replayed.report.checkpoints}
@@ -89,9 +91,9 @@ def test_the_document_says_the_same(name: str) -> None:
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     """What does not fit is wrapped, and nothing of it is lost but what a single word is too long for."""
     replayed = replay(STREAMS / "torch-save.ckptrec.gz", None)
-    whole = why.explanations(replayed.judged, replayed.report.checkpoints)
+    whole = why.explanations(replayed.decisions, replayed.report.checkpoints)
 
-    wrapped = why.explanations(replayed.judged, replayed.report.checkpoints, width)
+    wrapped = why.explanations(replayed.decisions, replayed.report.checkpoints, width)
 
     assert max(map(len, whole)) > 80
     assert max(map(len, wrapped)) <= width
@@ -104,16 +106,16 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 def test_a_question_chooses_events() -> None:
     """By job and time, as it chooses checkpoints."""
     replayed = replay(STREAMS / "torch-save.ckptrec.gz", None)
-    first, last = replayed.judged[0], replayed.judged[-1]
+    first, last = replayed.decisions[0], replayed.decisions[-1]
 
-    assert why.chosen(replayed.judged, CheckpointQuery(job="nobody")) == []
-    assert why.chosen(replayed.judged, CheckpointQuery(job=last.job, since_ns=last.start_ns)) == [last]
-    assert why.chosen(replayed.judged, CheckpointQuery(until_ns=first.start_ns)) == [first]
+    assert why.select(replayed.decisions, CheckpointQuery(job="nobody")) == []
+    assert why.select(replayed.decisions, CheckpointQuery(job=last.job, since_ns=last.start_ns)) == [last]
+    assert why.select(replayed.decisions, CheckpointQuery(until_ns=first.start_ns)) == [first]
 
 
 def test_what_the_detector_forgot_is_counted() -> None:
     """It keeps the last events only; who asks why is told that some are missing."""
     replayed = replay(STREAMS / "torch-save.ckptrec.gz", None)
 
-    assert replayed.unexplained == 0
-    assert dataclasses.replace(replayed, judged=replayed.judged[2:]).unexplained == 2
+    assert replayed.forgotten_count == 0
+    assert dataclasses.replace(replayed, decisions=replayed.decisions[2:]).forgotten_count == 2

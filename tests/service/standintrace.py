@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from ckptprof.recording import Unpacker, pack
-from ckptprof.service.options import SamplerOptions
-from ckptprof.service.sampler.main import Sampler
 from ckptprof.service.sampler.outputqueue import OutputQueue
+from ckptprof.service.sampler.sampler_loop import Sampler
+from ckptprof.service.sampler_options import SamplerOptions
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import FileActivity, Frame, Sample
 
@@ -63,15 +63,15 @@ class StandIn:
         self.asked = {"family_of": family_of, "ignore": ignore}
         return self
 
-    def read(self, *, last: bool = False) -> Sequence[Sample]:  # noqa: ARG002 - the interface of Trace
+    def read(self, *, previous: bool = False) -> Sequence[Sample]:  # noqa: ARG002 - the interface of Trace
         """Give the next."""
         os.set_blocking(self.wake[0], False)
         with contextlib.suppress(BlockingIOError):
             os.read(self.wake[0], 64)
-        told = self.reads.pop(0) if self.reads else ()
-        if isinstance(told, Exception):
-            raise told
-        return told
+        parsed = self.reads.pop(0) if self.reads else ()
+        if isinstance(parsed, Exception):
+            raise parsed
+        return parsed
 
     def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
         """Keep of whom trifles are wanted."""

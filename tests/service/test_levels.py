@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_SECONDS
 from ckptprof.errors import PermissionDeniedError
 from ckptprof.recording import Header, read_file
 from ckptprof.service.commands import levels
-from ckptprof.service.sampler.tracing import foreign_namespace
+from ckptprof.service.sampler.tracing import namespace_problem
 from ckptprof.store.reader import StoreReader
 from ckptprof_collectors.kernelfs import KernelFs
 
@@ -36,15 +36,15 @@ def header(level: str, reason: str = "", *, denied: bool = False) -> Header:
 @pytest.mark.parametrize("wish", ["auto", "poll"])
 def test_only_who_asks_for_the_trace_is_refused(wish: Any) -> None:
     """Whatever the sampler says, and if it says nothing."""
-    assert [levels.refusal(wish, one) for one in (header("poll", "no BTF"), header("trace"), None)] == [None] * 3
+    assert [levels.level_error(wish, one) for one in (header("poll", "no BTF"), header("trace"), None)] == [None] * 3
 
 
 def test_a_refusal_names_the_reason_and_what_to_do() -> None:
     """A missing privilege exits with 5, anything else with 1; a trace that works is no reason to refuse."""
-    denied = levels.refusal("trace", header("poll", "lacks CAP_BPF", denied=True))
-    broken = levels.refusal("trace", header("poll", "no BTF"))
+    denied = levels.level_error("trace", header("poll", "lacks CAP_BPF", denied=True))
+    broken = levels.level_error("trace", header("poll", "no BTF"))
 
-    assert levels.refusal("trace", header("trace", "something is out of sight")) is None
+    assert levels.level_error("trace", header("trace", "something is out of sight")) is None
     assert isinstance(denied, PermissionDeniedError)
     assert [error.exit_code for error in (denied, broken) if error] == [5, 1]
     assert all(error and error.hint and "--level poll" in error.hint for error in (denied, broken))
@@ -55,17 +55,21 @@ def test_a_refusal_names_the_reason_and_what_to_do() -> None:
     ("reason", "bounded", "hint"),
     [
         ("lacks CAP_BPF", False, "run it as root or with CAP_BPF and CAP_PERFMON"),
-        ("lacks CAP_BPF", True, levels.CONTAINER),
+        ("lacks CAP_BPF", True, levels.ADD_CAPABILITIES),
         ("the pids of this container are not the host's: share them (--pid=host)", False, levels.SHARE_PIDS),
-        ("the pids of this container are not the host's: share them (--pid=host)", True, levels.BOTH),
+        (
+            "the pids of this container are not the host's: share them (--pid=host)",
+            True,
+            levels.SHARE_PIDS_AND_CAPABILITIES,
+        ),
     ],
 )
 def test_a_container_is_told_how_it_is_to_be_started(
     reason: str, hint: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
 ) -> None:
     """Its root has nothing to gain by being root."""
-    monkeypatch.setattr(levels, "within_bounds", lambda *_: not bounded)
-    error = levels.refusal("trace", header("poll", reason, denied=True))
+    monkeypatch.setattr(levels, "are_in_bounding_set", lambda *_: not bounded)
+    error = levels.level_error("trace", header("poll", reason, denied=True))
 
     assert error is not None
     assert (error.hint or "").startswith(f"{hint}; `--level poll`")
@@ -73,7 +77,7 @@ def test_a_container_is_told_how_it_is_to_be_started(
 
 def test_a_sampler_that_says_nothing_refuses_nothing() -> None:
     """It is a fault of ours: the command runs, unwatched."""
-    assert levels.refusal("trace", None) is None
+    assert levels.level_error("trace", None) is None
 
 
 @pytest.mark.parametrize("setting", [("--level", "best"), ("--level", ""), ("--level", "TRACE")])
@@ -117,7 +121,7 @@ def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tu
     )
 
     assert result.returncode == 1
-    reason = re.escape(foreign_namespace(KernelFs()) or "/nowhere/libbpf.so.1")
+    reason = re.escape(namespace_problem(KernelFs()) or "/nowhere/libbpf.so.1")
     expected = rf"ckptprof: the trace level is not available: .*{reason}.*\nhint: .*--level poll.*\n"
     assert re.fullmatch(expected, result.stderr.decode())
     assert {path.name for path in ckptprof.work.iterdir()} <= {"state", ".local"}

@@ -8,8 +8,8 @@ import sys
 import pytest
 from tests.patience import wait_until
 
-from ckptprof.service import progress
-from ckptprof.service.progress import waiting
+from ckptprof.service import progress_line
+from ckptprof.service.progress_line import show_while_waiting
 
 
 class Terminal(io.StringIO):
@@ -22,10 +22,10 @@ class Terminal(io.StringIO):
 
 def test_what_takes_long_is_told_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once its time has come."""
-    monkeypatch.setattr(progress, "LONG_SECONDS", 0.01)
+    monkeypatch.setattr(progress_line, "WAITING_SECONDS", 0.01)
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
 
-    with waiting("reading \x1b[2J"):
+    with show_while_waiting("reading \x1b[2J"):
         wait_until(shown.getvalue)
 
     assert shown.getvalue() == "\r\x1b[Kreading \\x1b[2J\r\x1b[K"
@@ -34,11 +34,11 @@ def test_what_takes_long_is_told_and_taken_away(monkeypatch: pytest.MonkeyPatch)
 def test_what_is_quick_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is anything in a pipe."""
     monkeypatch.setattr(sys, "stderr", shown := Terminal())
-    with waiting("reading"):
+    with show_while_waiting("reading"):
         pass
-    monkeypatch.setattr(progress, "LONG_SECONDS", 0.0)
+    monkeypatch.setattr(progress_line, "WAITING_SECONDS", 0.0)
     monkeypatch.setattr(sys, "stderr", piped := io.StringIO())
-    with waiting("reading"):
+    with show_while_waiting("reading"):
         pass
 
     assert shown.getvalue() + piped.getvalue() == ""

@@ -28,11 +28,11 @@ def reader(writer: StoreWriter, db: Path, checkpoint: Callable[..., Checkpoint])
 
 def test_a_select_is_answered(reader: StoreReader) -> None:
     """By its own names of columns, in its own order."""
-    answer = reader.ask("SELECT step AS s, limited_by, NULL AS no FROM v_checkpoints ORDER BY s DESC LIMIT 2")
+    answer = reader.run_query("SELECT step AS s, limited_by, NULL AS no FROM v_checkpoints ORDER BY s DESC LIMIT 2")
 
     assert answer.columns == ("s", "limited_by", "no")
     assert [(row[0], row[2]) for row in answer.rows] == [(2, None), (1, None)]
-    assert not answer.is_cut
+    assert not answer.is_truncated
 
 
 @pytest.mark.parametrize(
@@ -50,11 +50,11 @@ def test_all_else_is_refused(reader: StoreReader, db: Path, attack: str) -> None
     other = db.with_name("other.db")
     before = db.read_bytes()
     with pytest.raises(UsageError, match="only SELECT is allowed"):
-        reader.ask(attack.format(other))
+        reader.run_query(attack.format(other))
 
     assert db.read_bytes() == before
     assert not other.exists()
-    assert reader.ask("SELECT count(*) FROM checkpoints").rows == [(3,)]
+    assert reader.run_query("SELECT count(*) FROM checkpoints").rows == [(3,)]
 
 
 @pytest.mark.parametrize(
@@ -71,21 +71,21 @@ def test_all_else_is_refused(reader: StoreReader, db: Path, attack: str) -> None
 def test_what_is_no_question_is_told(reader: StoreReader, statement: str, told: str) -> None:
     """As a mistake of who asks, never as a damaged database."""
     with pytest.raises(UsageError, match=told):
-        reader.ask(statement)
+        reader.run_query(statement)
 
 
 def test_an_answer_is_bounded_in_rows(reader: StoreReader) -> None:
     """It is cut, and says so; one of just so many rows is whole."""
-    assert reader.ask("SELECT step FROM checkpoints", rows=2).is_cut
-    assert not reader.ask("SELECT step FROM checkpoints", rows=3).is_cut
-    assert len(reader.ask(endless("SELECT x FROM c"), rows=5).rows) == 5
+    assert reader.run_query("SELECT step FROM checkpoints", rows=2).is_truncated
+    assert not reader.run_query("SELECT step FROM checkpoints", rows=3).is_truncated
+    assert len(reader.run_query(endless("SELECT x FROM c"), rows=5).rows) == 5
 
 
 @pytest.mark.parametrize("select", ["SELECT count(*) FROM c", "SELECT x FROM c WHERE x < 0"])
 def test_an_answer_is_bounded_in_time(reader: StoreReader, select: str) -> None:
     """Whatever SQLite works out meanwhile."""
     with pytest.raises(CkptprofError, match="no result within"):
-        reader.ask(endless(select), seconds=0.05)
+        reader.run_query(endless(select), seconds=0.05)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_an_answer_is_bounded_in_time(reader: StoreReader, select: str) -> None:
 def test_an_answer_is_bounded_in_memory(reader: StoreReader, statement: str) -> None:
     """The process that asks does not grow without end, nor does the disk fill."""
     with pytest.raises(CkptprofError):
-        reader.ask(statement, seconds=60)
+        reader.run_query(statement, seconds=60)
 
 
 def test_a_question_leaves_the_reader_as_it_was(reader: StoreReader) -> None:
     """Bounds and authorizer are those of the question alone."""
     with pytest.raises(UsageError):
-        reader.ask("PRAGMA user_version")
+        reader.run_query("PRAGMA user_version")
 
     assert "v_checkpoints" in reader.columns()
     assert reader.recent_paths(1)
@@ -112,7 +112,7 @@ def test_a_text_that_is_none_is_told(reader: StoreReader, db: Path) -> None:
     with sqlite3.connect(db) as raw:
         raw.execute("UPDATE checkpoints SET job = CAST(x'66ff' AS TEXT) WHERE step = 1")
 
-    assert reader.ask("SELECT job FROM checkpoints WHERE step = 1").rows == [("f\\xff",)]
+    assert reader.run_query("SELECT job FROM checkpoints WHERE step = 1").rows == [("f\\xff",)]
 
 
 def test_tables_are_listed_with_their_columns(reader: StoreReader) -> None:

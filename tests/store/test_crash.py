@@ -106,7 +106,7 @@ def test_flipped_bytes_end_in_a_clear_error_or_in_an_answer(
     builder = TimelineBuilder()
     for second in range(0, 5000, 5):
         builder.feed(disk_frame(start_ns + second * 10**9, second * second))
-    writer.add_windows(builder.take(before_wall_ns=None))
+    writer.add_windows(builder.consume(before_wall_ns=None))
     writer.maintain(start_ns + 4000 * 10**9)
     writer.close()
     whole = db.read_bytes()

@@ -58,34 +58,34 @@ def test_a_missing_database_is_told_with_what_this_host_has(monkeypatch: pytest.
     """With and without systemd; with the service running, for who may read its record and who may not."""
     own, service = tmp_path / "own.db", tmp_path / "ckptprof.db"
     monkeypatch.setattr(location, "SERVICE_DATABASE", service)
-    monkeypatch.setattr(location, "SYSTEMD", tmp_path / "systemd")
-    monkeypatch.setattr(location, "RUNNING", tmp_path / "running")
-    assert "`ckptprof agent` as root" in location.where_to_get_data(own)
-    location.SYSTEMD.mkdir()
-    assert "`ckptprof service install` as root" in location.where_to_get_data(own)
+    monkeypatch.setattr(location, "SYSTEMD_RUNTIME", tmp_path / "systemd")
+    monkeypatch.setattr(location, "UNIT_INVOCATION", tmp_path / "running")
+    assert "`ckptprof agent` as root" in location.missing_data_hint(own)
+    location.SYSTEMD_RUNTIME.mkdir()
+    assert "`ckptprof service install` as root" in location.missing_data_hint(own)
 
-    location.RUNNING.symlink_to("an-invocation-that-is-no-file")
-    assert "usermod -aG ckptprof USER" in location.where_to_get_data(own)
-    assert "has just started" in location.where_to_get_data(service)
+    location.UNIT_INVOCATION.symlink_to("an-invocation-that-is-no-file")
+    assert "usermod -aG ckptprof USER" in location.missing_data_hint(own)
+    assert "has just started" in location.missing_data_hint(service)
     service.touch()
-    assert f"records to {service}" in location.where_to_get_data(own)
+    assert f"records to {service}" in location.missing_data_hint(own)
 
 
 def test_paths_and_urls(tmp_path: Path) -> None:
     """A URL of SQLite is its path; another kind of database is refused by name, without its password."""
     path = tmp_path / "with ? and % and #.db"
 
-    assert location.to_path(path) == location.to_path(f"sqlite:///{path}") == path
+    assert location.path_of_database(path) == location.path_of_database(f"sqlite:///{path}") == path
     with pytest.raises(StoreError, match="'postgresql' is not supported yet") as caught:
-        location.to_path("postgresql://u:secret@h/db")
+        location.path_of_database("postgresql://u:secret@h/db")
     assert "secret" not in str(caught.value)
     with pytest.raises(StoreError):
-        location.to_path("sqlite://")
+        location.path_of_database("sqlite://")
 
 
 def test_a_path_that_is_no_text_is_shown_escaped() -> None:
     """An error line never holds a surrogate."""
-    assert location.shown(Path(os.fsdecode(b"/tmp/\xff.db"))) == "/tmp/\\xff.db"
+    assert location.printable_path(Path(os.fsdecode(b"/tmp/\xff.db"))) == "/tmp/\\xff.db"
 
 
 def test_knowing_the_place_imports_no_sqlalchemy() -> None:

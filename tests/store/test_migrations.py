@@ -15,9 +15,9 @@ from ckptprof.measures import Measures, ThreadMeasure
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Moments, Overhead, Progress, Status, Succession
 from ckptprof.store import migrations
 from ckptprof.store import reader as reader_module
-from ckptprof.store.migrations import APPLICATION_ID, LATEST, STEPS, Step
+from ckptprof.store.migrations import APPLICATION_ID, LATEST_SCHEMA, STEPS, MigrationStep
 from ckptprof.store.reader import StoreReader
-from ckptprof.store.sql import BLOCKS, schema
+from ckptprof.store.sql import BLOCK_TABLES, schema
 from ckptprof.store.writer import StoreWriter
 from ckptprof.verdicts import Cost, Limit
 
@@ -32,7 +32,7 @@ _POINTS = [
 def test_tables_and_migrations_agree(writer: StoreWriter) -> None:
     """Every table and column that SQLAlchemy names exists, in that order, and takes None where it says so."""
     found = inspect(create_engine(f"sqlite:///{writer.path}"))
-    for name, table in [*schema.metadata.tables.items(), *((name, schema.blocks) for name in BLOCKS)]:
+    for name, table in [*schema.metadata.tables.items(), *((name, schema.blocks) for name in BLOCK_TABLES)]:
         real = [(column["name"], column["nullable"]) for column in found.get_columns(name)]
 
         expected = [(column.name, bool(column.nullable)) for column in table.columns]
@@ -60,7 +60,7 @@ def read_all(path: Path) -> Checkpoint:
     return checkpoint
 
 
-@pytest.mark.parametrize("version", [_OF_0_1, LATEST])
+@pytest.mark.parametrize("version", [_OF_0_1, LATEST_SCHEMA])
 def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> None:
     """That of 0.1.0, and this one's, as they were then: it opens, keeps its rows and can be read."""
     put_released(db, version)
@@ -102,7 +102,7 @@ def test_what_an_older_version_judged_is_marked(db: Path) -> None:
 def test_what_is_made_now_is_what_was_released(db: Path) -> None:
     """Every table, column, default, index and view, however the statements that made them were laid out."""
     released = db.with_name("released.db")
-    put_released(released, LATEST)
+    put_released(released, LATEST_SCHEMA)
     older = db.with_name("older.db")
     put_released(older)
     for path in (db, older):
@@ -128,30 +128,32 @@ def _table(opened: sqlite3.Connection, name: str, sql: str) -> list[object]:
 
 def test_the_next_schema_is_reached_in_one_step(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the latest, whose rows stay, and from nothing; a reader that cannot upgrade says what does."""
-    put_released(db, LATEST)
+    put_released(db, LATEST_SCHEMA)
     fresh = db.with_name("fresh.db")
-    step = Step(LATEST + 1, ("ALTER TABLE sessions ADD COLUMN colour TEXT",))
-    monkeypatch.setitem(STEPS, LATEST, step)
+    step = MigrationStep(LATEST_SCHEMA + 1, ("ALTER TABLE sessions ADD COLUMN colour TEXT",))
+    monkeypatch.setitem(STEPS, LATEST_SCHEMA, step)
     for module in (migrations, reader_module):
-        monkeypatch.setattr(module, "LATEST", LATEST + 1)
-    with pytest.raises(StoreError, match=rf"older ckptprof \(schema {LATEST}, this one reads {LATEST + 1}\)") as told:
+        monkeypatch.setattr(module, "LATEST_SCHEMA", LATEST_SCHEMA + 1)
+    with pytest.raises(
+        StoreError, match=rf"older ckptprof \(schema {LATEST_SCHEMA}, this one reads {LATEST_SCHEMA + 1}\)"
+    ) as told:
         StoreReader(db)
-    assert told.value.hint == reader_module._UPGRADE
-    monkeypatch.setattr(reader_module, "service_runs", lambda: True)
+    assert told.value.hint == reader_module._UPGRADE_HINT
+    monkeypatch.setattr(reader_module, "is_service_running", lambda: True)
     monkeypatch.setattr(reader_module, "SERVICE_DATABASE", db)
     with pytest.raises(StoreError) as told:
         StoreReader(db)
-    assert told.value.hint == reader_module._UPGRADE_SERVICE
+    assert told.value.hint == reader_module._UPGRADE_SERVICE_HINT
     for path in (db, fresh, db):
         StoreWriter(path).close()
 
         with contextlib.closing(sqlite3.connect(path)) as opened:
-            assert opened.execute("PRAGMA user_version").fetchone() == (LATEST + 1,)
+            assert opened.execute("PRAGMA user_version").fetchone() == (LATEST_SCHEMA + 1,)
             assert opened.execute("SELECT count(colour) FROM sessions").fetchone() == (0,)
     read_all(db)
 
 
-@pytest.mark.parametrize("version", [3, 5, LATEST - 1])
+@pytest.mark.parametrize("version", [3, 5, LATEST_SCHEMA - 1])
 def test_a_schema_of_no_release_is_kept_aside(db: Path, version: int) -> None:
     """A reader says what it is; what records next keeps it as it was, and begins a new database."""
     with contextlib.closing(sqlite3.connect(db)) as made:
@@ -164,12 +166,14 @@ def test_a_schema_of_no_release_is_kept_aside(db: Path, version: int) -> None:
     writer.close()
 
     assert "sets it aside" in (refused.value.hint or "")
-    assert writer.moved_aside is not None
-    assert list(laid_out(writer.moved_aside)) == ["checkpoints"]
-    assert (writer.why_aside or "").endswith(f"between releases (schema {version}; 0.1.0 has 4, this one {LATEST})")
+    assert writer.set_aside_path is not None
+    assert list(laid_out(writer.set_aside_path)) == ["checkpoints"]
+    assert (writer.set_aside_reason or "").endswith(
+        f"between releases (schema {version}; 0.1.0 has 4, this one {LATEST_SCHEMA})"
+    )
     with StoreReader(db) as reader:
         assert reader.entities() == []
-        assert reader.report(CheckpointQuery()).watched.moved_aside == (str(writer.moved_aside),)
+        assert reader.report(CheckpointQuery()).watched.moved_aside == (str(writer.set_aside_path),)
 
 
 def test_the_view_tells_the_limit(db: Path, writer: StoreWriter, checkpoint: Callable[..., Checkpoint]) -> None:
@@ -222,10 +226,12 @@ def test_a_newer_schema_is_refused_with_the_versions(db: Path) -> None:
     """By writer and reader, and the file stays as it is."""
     StoreWriter(db).close()
     with sqlite3.connect(db) as newer:
-        newer.execute(f"PRAGMA user_version = {LATEST + 7}")
+        newer.execute(f"PRAGMA user_version = {LATEST_SCHEMA + 7}")
     newer.close()
     for opener in (StoreWriter, StoreReader):
-        with pytest.raises(StoreError, match=rf"newer ckptprof \(schema {LATEST + 7}, this one knows up to {LATEST}\)"):
+        with pytest.raises(
+            StoreError, match=rf"newer ckptprof \(schema {LATEST_SCHEMA + 7}, this one knows up to {LATEST_SCHEMA}\)"
+        ):
             opener(db)
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Progress, Stream, Succession
+from ckptprof.store.checkpoint_rows import MAX_PROGRESS_BYTES, decode_progress, encode_progress
 from ckptprof.store.reader import StoreReader
-from ckptprof.store.rows import MAX_PROGRESS_BYTES, packed, unpacked
 from ckptprof.store.series.blocks import encode
 from ckptprof.store.writer import StoreWriter
 
@@ -35,7 +35,7 @@ def test_points_come_back_as_they_were(writer: StoreWriter, db: Path, checkpoint
     writer.add_checkpoints([checkpoint(uid="2", streams=(), progress_left_out=0)])
     with StoreReader(db) as reader:
         read, listed = reader.checkpoint(1), reader.report(CheckpointQuery()).checkpoints[0]
-        kept = reader.with_offsets(CheckpointQuery())
+        kept = reader.ids_with_offsets(CheckpointQuery())
 
     assert read is not None
     assert [one.progress for one in read.streams] == [one.progress for one in whole.streams]
@@ -56,12 +56,12 @@ def test_a_usual_checkpoint_keeps_all_points() -> None:
                 points.append(Progress(at_ns, until_ns, length, offset, offset + length, Succession.NEXT, 4000 + rank))
                 at_ns, offset = until_ns + chance.randrange(1, 10**6), offset + length
             streams.append(stream(rank, points))
-        block, left_out = packed(streams)
+        block, left_out = encode_progress(streams)
 
         assert block is not None
         assert len(block) <= MAX_PROGRESS_BYTES
         assert left_out == 0
-        assert unpacked(block, [stream(rank, []) for rank in range(ranks)]) == tuple(streams)
+        assert decode_progress(block, [stream(rank, []) for rank in range(ranks)]) == tuple(streams)
 
 
 def test_what_takes_more_room_is_left_out_and_counted(writer: StoreWriter, db: Path, checkpoint: _Make) -> None:
@@ -107,6 +107,6 @@ def test_damaged_points_are_told_as_damage(progress: object, writer: StoreWriter
 def test_a_point_of_a_stream_that_is_gone_is_none() -> None:
     """The place is one of a list that a damaged database may have cut."""
     block = encode([1, 2], ([9, 0], [1, 1], [1, 1], [0, 0], [1, 1], [None, 2], [None, None]))
-    (found,) = unpacked(block, [stream(0, [])])
+    (found,) = decode_progress(block, [stream(0, [])])
 
     assert found.progress == (Progress(2, 3, 1, 0, 1, Succession.BACK),)

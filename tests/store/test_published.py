@@ -14,8 +14,8 @@ import pytest
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery
-from ckptprof.store import published, retention
-from ckptprof.store.lock import lock_path, writer_is_alive
+from ckptprof.store import publication, retention
+from ckptprof.store.lock import is_writer_alive, lock_path
 from ckptprof.store.problems import StoreBusyError
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import Window
@@ -45,7 +45,7 @@ _READ = (
 def db(tmp_path: Path, make_reachable: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the path of a database that a group may read, as that of the service, in a folder that it may enter."""
     make_reachable(tmp_path)
-    monkeypatch.setattr(published, "file_mode", lambda _: 0o640)
+    monkeypatch.setattr(publication, "file_mode", lambda _: 0o640)
     return tmp_path / "ckptprof.db"
 
 
@@ -155,7 +155,7 @@ def test_what_an_older_version_let_the_group_open_is_replaced(db: Path, checkpoi
         held.enter_context(_held_by_a_member(lock_path(db), "flock"))
         with closing(StoreWriter(db)) as writer:
             writer.add_checkpoints([checkpoint(uid="next")])
-            assert writer_is_alive(db) is True
+            assert is_writer_alive(db) is True
             with pytest.raises(StoreBusyError):
                 StoreWriter(db)
             assert lock_path(db).stat().st_mode & 0o777 == 0o600
@@ -186,10 +186,10 @@ def test_who_may_not_open_the_lock_does_not_know_who_writes(db: Path, monkeypatc
     """Where systemd runs the service it says so."""
     StoreWriter(db).close()
     monkeypatch.setattr("ckptprof.store.lock.os.open", _refuse)
-    assert writer_is_alive(db) is None
+    assert is_writer_alive(db) is None
     monkeypatch.setattr("ckptprof.store.lock.SERVICE_DATABASE", db)
-    monkeypatch.setattr("ckptprof.store.lock.service_runs", lambda: True)
-    assert writer_is_alive(db) is True
+    monkeypatch.setattr("ckptprof.store.lock.is_service_running", lambda: True)
+    assert is_writer_alive(db) is True
 
 
 def _refuse(*_: object) -> int:
@@ -203,10 +203,10 @@ def test_a_half_written_database_is_said_and_completed(
     """As a service leaves it that is killed while it brings its log into the database; the next start does the rest."""
     with closing(StoreWriter(db)) as writer:
         writer.add_checkpoints([checkpoint()])
-    number = published.number(db)
+    number = publication.read_sequence(db)
     assert number is not None
     db.with_name("ckptprof.db.published").write_bytes((number | 1).to_bytes(8, "little"))
-    monkeypatch.setattr(published, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(publication, "_COPY_TIMEOUT_SECONDS", 0.0)
 
     with pytest.raises(StoreError, match="half written"):
         StoreReader(db)
@@ -225,10 +225,10 @@ def test_a_copy_is_taken_between_two_checkpoints(db: Path, checkpoint: _Make, mo
         asked.append(next(numbers))
         return asked[-1]
 
-    monkeypatch.setattr(published, "number", number_of)
-    monkeypatch.setattr(published, "_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(publication, "read_sequence", number_of)
+    monkeypatch.setattr(publication, "_RETRY_SECONDS", 0.0)
 
-    connection, number = published.copied(db)
+    connection, number = publication.open_copy(db)
     with closing(connection):
         assert connection.execute("SELECT count(*) FROM checkpoints").fetchone() == (1,)
     assert (number, asked) == (4, [1, 2, 3, 4, 4])
@@ -264,5 +264,5 @@ def test_a_reader_takes_a_newer_copy(db: Path, checkpoint: _Make) -> None:
             writer.add_checkpoints([checkpoint()])
             writer.publish()
             assert reader.report(CheckpointQuery()).checkpoints == ()
-            reader.renew()
+            reader.reopen_if_newer()
             assert len(reader.report(CheckpointQuery()).checkpoints) == 1

@@ -21,7 +21,7 @@ import pytest
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Kind, Risk, Session
-from ckptprof.store import asking
+from ckptprof.store import sql_queries
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import TimelineBuilder, Window
 from ckptprof.store.writer import StoreWriter
@@ -98,7 +98,7 @@ def test_what_is_read_comes_in_order(
     writer = StoreWriter(db)
     for uid, start_ns in (("2", 20), ("1", 10), ("3", 20)):
         writer.add_checkpoints([checkpoint(uid=uid, start_ns=start_ns, path=f"/{uid}")])
-        writer.begin_session(session(uid=uid, start_ns=start_ns))
+        writer.start_session(session(uid=uid, start_ns=start_ns))
     writer.add_windows([noise(0, entity="disk:b"), noise(0, entity="disk:a")])
     whole = checkpoint()
     with StoreReader(db) as reader:
@@ -153,9 +153,9 @@ def test_a_report_says_what_was_watched(writer: StoreWriter, db: Path, session: 
     """Host and gaps come from the sessions; without any they are None."""
     with StoreReader(db) as reader:
         assert reader.report(CheckpointQuery()).host is None
-        writer.begin_session(session(uid="1", start_ns=10, end_ns=20))
+        writer.start_session(session(uid="1", start_ns=10, end_ns=20))
         writer.update_session(session(uid="1", start_ns=10, end_ns=25, clean=True))
-        writer.begin_session(session(uid="2", start_ns=30, end_ns=40))
+        writer.start_session(session(uid="2", start_ns=30, end_ns=40))
         report = reader.report(CheckpointQuery(since_ns=5))
 
     assert (report.host, report.watched.start_ns, report.watched.end_ns) == ("node-1", 10, 40)
@@ -166,7 +166,7 @@ def _record(writer: StoreWriter, make: Callable[..., Frame], start_ns: int, seco
     builder = TimelineBuilder()
     for second in seconds:
         builder.feed(make(start_ns + second * _SECOND_NS, second))
-    writer.add_windows(builder.take(before_wall_ns=None))
+    writer.add_windows(builder.consume(before_wall_ns=None))
 
 
 def test_a_series_is_the_same_before_and_after_compaction(
@@ -174,7 +174,7 @@ def test_a_series_is_the_same_before_and_after_compaction(
 ) -> None:
     """Raw, by seconds, by minutes and by hours, with the time that nobody watched left out."""
     for uid, seconds in (("1", range(0, 1000, 2)), ("2", range(2000, 5000, 2))):
-        writer.begin_session(session(uid=uid, start_ns=start_ns + seconds[0] * _SECOND_NS))
+        writer.start_session(session(uid=uid, start_ns=start_ns + seconds[0] * _SECOND_NS))
         _record(writer, disk_frame, start_ns, seconds)
     end_ns = start_ns + 2 * _HOUR * _SECOND_NS
     with StoreReader(db) as reader:
@@ -226,7 +226,7 @@ def test_a_clock_that_once_stood_at_1970_is_no_trap(
 def test_a_reader_can_write_nothing(writer: StoreWriter, db: Path) -> None:
     """Not even if asked."""
     with StoreReader(db) as reader, pytest.raises(Exception, match="readonly"):
-        reader._raw.execute("DELETE FROM sessions")
+        reader._connection.execute("DELETE FROM sessions")
     assert writer.path == db
 
 
@@ -412,8 +412,8 @@ def test_more_than_a_file_has_room_for_is_refused(
 ) -> None:
     """A crafted file points to one page from everywhere: its rows have no end, and its size has."""
     writer.add_checkpoints([checkpoint(uid=str(number)) for number in range(100)])
-    monkeypatch.setattr(asking, "_TEXTS", 0)
-    monkeypatch.setattr(asking, "_MAX_VALUE_BYTES", 50_000)
+    monkeypatch.setattr(sql_queries, "_MAX_TEXT_RATIO", 0)
+    monkeypatch.setattr(sql_queries, "_MAX_VALUE_BYTES", 50_000)
     with StoreReader(db) as reader, pytest.raises(StoreError, match="more text than its size allows"):
         reader.report(CheckpointQuery())
 
@@ -423,7 +423,7 @@ def test_a_report_of_very_many_checkpoints_asks_to_choose(
 ) -> None:
     """Each takes some kilobytes of memory; a limit is a choice."""
     writer.add_checkpoints([checkpoint(uid=str(number)) for number in range(3)])
-    monkeypatch.setattr("ckptprof.store.reader._MOST_CHECKPOINTS", 2)
+    monkeypatch.setattr("ckptprof.store.reader._MAX_REPORT_CHECKPOINTS", 2)
     with StoreReader(db) as reader:
         with pytest.raises(StoreError, match="has 3 checkpoints of this time, more than 2") as refused:
             reader.report(CheckpointQuery())
@@ -440,7 +440,7 @@ def test_what_takes_for_ever_ends(db: Path, monkeypatch: pytest.MonkeyPatch) -> 
             " WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
             " SELECT i AS checkpoint_id, i AS limited_by, i AS seconds, i AS text FROM n WHERE i < 0"
         )
-    monkeypatch.setattr(asking, "_SECONDS", 0.05)
+    monkeypatch.setattr(sql_queries, "_MIN_CPU_SECONDS", 0.05)
     with (
         StoreReader(db) as reader,
         pytest.raises(StoreError, match="takes too long"),

@@ -16,7 +16,7 @@ from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
 ALL = CheckpointQuery()
-OF_TABLES = [name for name in records.NAMES if name not in ("timeline", "progress", "series", "accounts")]
+OF_TABLES = [name for name in records.TABLE_NAMES if name not in ("timeline", "progress", "series", "accounts")]
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def reader(
     writer: StoreWriter, db: Path, checkpoint: Callable[..., Checkpoint], session: Callable[..., Session]
 ) -> StoreReader:
     """Return a database of three checkpoints, one of them a copy, opened."""
-    writer.begin_session(session())
+    writer.start_session(session())
     kinds = (Kind.SAVE, Kind.RESTORE, Kind.COPY)
     writer.add_checkpoints([checkpoint(uid=str(number), kind=kind) for number, kind in enumerate(kinds)])
     return StoreReader(db)
@@ -78,7 +78,7 @@ def test_accounts_are_those_of_the_verdict(reader: StoreReader, checkpoint: Call
 
 def test_times_are_told_from_durations() -> None:
     """A moment is one since 1970, a length is not."""
-    holds = {one.name: records._holds(one) for one in records._TABLES["checkpoints"].c}
+    holds = {one.name: records._value_kind(one) for one in records._TABLES["checkpoints"].c}
 
     assert (holds["start_ns"], holds["durable_ns"], holds["stall_ns"]) == ("time_ns", "time_ns", "duration_ns")
     assert (holds["bytes"], holds["verdict"], holds["limit"], holds["confidence"]) == ("whole", "json", "text", "real")
@@ -86,7 +86,7 @@ def test_times_are_told_from_durations() -> None:
 
 def test_json_of_the_database_is_known() -> None:
     """Whatever column holds JSON is named so; a column that is new has to be looked at."""
-    text = {one.name for one in records._TABLES["checkpoints"].c if records._holds(one) in ("text", "json")}
+    text = {one.name for one in records._TABLES["checkpoints"].c if records._value_kind(one) in ("text", "json")}
 
     assert text - records._JSON == {
         "uid", "kind", "job", "framework", "path", "mode", "level", "pattern_class", "status", "cache", "limit",

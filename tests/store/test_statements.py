@@ -31,14 +31,14 @@ def test_only_who_asks_for_checkpoints_loads_sqlalchemy(writer: StoreWriter) -> 
 
 
 _READS = """
-import ckptprof.export.metrics, ckptprof.service.commands.running, ckptprof.service.commands.watch, sys
+import ckptprof.export.metrics, ckptprof.service.commands.running, ckptprof.service.commands.agent_service, sys
 from ckptprof.model import CheckpointQuery
-from ckptprof.service.recorder.pending import left_pending
-from ckptprof.service.recorder.storing import cut_saves, saved_paths
+from ckptprof.service.recorder.pending import load_pending
+from ckptprof.service.recorder.storing import truncated_saves, saved_paths
 from ckptprof.store.reader import StoreReader
 
 db = sys.argv[1]
-left_pending(db), saved_paths(db), cut_saves(db, 1 << 60)
+load_pending(db), saved_paths(db), truncated_saves(db, 1 << 60)
 print("sqlalchemy" in sys.modules)
 StoreReader(db).report(CheckpointQuery())
 print("sqlalchemy" in sys.modules)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ckptprof.store.timeline import WINDOW_NS, TimelineBuilder, Window
 from ckptprof_collectors.samples import (
     DiskSample,
+    EntityGone,
     Frame,
-    Gone,
     MemorySample,
     NicSample,
     ProcessExit,
@@ -51,7 +51,7 @@ def test_a_pause_is_kept_as_a_pause() -> None:
     for second in range(30):
         builder.feed(_frame(second, *([_disk(1)] if second == 0 else [_disk(7)] if second == 20 else [])))
 
-    assert _points(builder.take(before_wall_ns=None), "disk:vda", "read_ios") == [(0, 1), (19, 1), (20, 7), (29, 7)]
+    assert _points(builder.consume(before_wall_ns=None), "disk:vda", "read_ios") == [(0, 1), (19, 1), (20, 7), (29, 7)]
 
 
 def test_complete_windows_only_until_asked_for_everything() -> None:
@@ -59,13 +59,13 @@ def test_complete_windows_only_until_asked_for_everything() -> None:
     builder = TimelineBuilder()
     for second in range(130):
         builder.feed(_frame(second, _disk(second)))
-    complete = builder.take(before_wall_ns=_START_NS + 129 * _SECOND_NS)
-    rest = builder.take(before_wall_ns=None)
+    complete = builder.consume(before_wall_ns=_START_NS + 129 * _SECOND_NS)
+    rest = builder.consume(before_wall_ns=None)
 
     assert [window.start_ns - _START_NS for window in complete] == [0, WINDOW_NS]
     assert [window.start_ns - _START_NS for window in rest] == [2 * WINDOW_NS]
     assert _points(complete + rest, "disk:vda", "io_ms") == [(second, second) for second in range(130)]
-    assert builder.take(before_wall_ns=None) == []
+    assert builder.consume(before_wall_ns=None) == []
 
 
 def test_an_hour_always_says_that_it_was_watched() -> None:
@@ -74,7 +74,7 @@ def test_an_hour_always_says_that_it_was_watched() -> None:
     builder.feed(_frame(0, _disk(5), ProcessIo(1, 2, 3, 4, 5, 6, 7, 8, 9)))
     for second in range(60, 3 * 3600, 60):
         builder.feed(_frame(second))
-    windows = builder.take(before_wall_ns=None)
+    windows = builder.consume(before_wall_ns=None)
 
     assert _points(windows, "disk:vda", "read_ios") == [(0, 5), (3600, 5), (7200, 5), (3 * 3600 - 60, 5)]
     assert {window.entity for window in windows} == {"disk:vda"}
@@ -89,7 +89,7 @@ def test_all_kinds_of_entities_have_their_names() -> None:
         stat = ProcessStat(7, 99, "R", 10 + second, 2, 3, 4, 5, None, None)
         nic = NicSample("eth0", second, *[0] * 7)
         builder.feed(_frame(second, nic, RdmaSample("mlx5_0/1", 1, None, 3, 4, 5), memory, io, stat))
-    windows = {window.entity: window for window in builder.take(before_wall_ns=None)}
+    windows = {window.entity: window for window in builder.consume(before_wall_ns=None)}
 
     assert set(windows) == {"nic:eth0", "rdma:mlx5_0/1", "memory", "process:7:99"}
     assert list(windows["rdma:mlx5_0/1"].columns[1]) == [None, None]
@@ -106,7 +106,7 @@ def test_the_two_samples_of_a_process_need_not_come_together() -> None:
     builder.feed(_frame(2, ProcessIo(7, 99, 12, *[0] * 6)))
     builder.feed(_frame(3, ProcessStat(7, 99, "R", 103, *[0] * 4, 0, 0)))
     builder.feed(_frame(61, ProcessStat(7, 99, "R", 161, *[0] * 4, 0, 0)))
-    windows = builder.take(before_wall_ns=None)
+    windows = builder.consume(before_wall_ns=None)
 
     assert _points(windows, "process:7:99", "read_chars") == [(0, 10), (1, 10), (2, 12), (3, 12), (61, 12)]
     assert _points(windows, "process:7:99", "user_ticks") == [(0, None), (1, 100), (2, 100), (3, 103), (61, 161)]
@@ -117,11 +117,11 @@ def test_what_is_gone_is_forgotten() -> None:
     builder = TimelineBuilder()
     builder.feed(_frame(0, _disk(1), _disk(1, "sdb"), ProcessIo(7, 99, *[0] * 7)))
     builder.feed(_frame(1, ProcessIo(7, 99, *[1] * 7)))
-    builder.feed(_frame(2, Gone("device", "sdb"), Gone("mount", "12"), ProcessExit(7, 99)))
-    builder.take(before_wall_ns=None)
+    builder.feed(_frame(2, EntityGone("device", "sdb"), EntityGone("mount", "12"), ProcessExit(7, 99)))
+    builder.consume(before_wall_ns=None)
     builder.feed(_frame(4000, _disk(2)))
 
-    assert {window.entity for window in builder.take(before_wall_ns=None)} == {"disk:vda"}
+    assert {window.entity for window in builder.consume(before_wall_ns=None)} == {"disk:vda"}
 
 
 def test_a_clock_set_back_leaves_sorted_windows() -> None:
@@ -129,7 +129,7 @@ def test_a_clock_set_back_leaves_sorted_windows() -> None:
     builder = TimelineBuilder()
     for second in (100, 101, 40, 41, 42, 100, 7000, 43):
         builder.feed(_frame(second, _disk(second)))
-    windows = builder.take(before_wall_ns=None)
+    windows = builder.consume(before_wall_ns=None)
 
     assert all(list(window.times_ns) == sorted(set(window.times_ns)) for window in windows)
     assert {value for _, value in _points(windows, "disk:vda", "io_ms")} == {40, 41, 42, 43, 100, 101, 7000}
@@ -140,12 +140,12 @@ def test_memory_is_bounded_and_what_is_dropped_is_counted() -> None:
     builder = TimelineBuilder(max_points=10, max_entities=3)
     for tick in range(40):
         builder.feed(_frame(tick / 10, _disk(tick)))
-    first = builder.take(before_wall_ns=None)
+    first = builder.consume(before_wall_ns=None)
     builder.feed(_frame(5, *(_disk(50, f"sd{index}") for index in range(9))))
 
     assert len(_points(first, "disk:vda", "io_ms")) == 10
     assert builder.dropped == 30 + 7
-    assert _points(builder.take(before_wall_ns=None), "disk:sd1", "io_ms") == [(5, 50)]
+    assert _points(builder.consume(before_wall_ns=None), "disk:sd1", "io_ms") == [(5, 50)]
 
 
 @given(
@@ -164,8 +164,8 @@ def test_steps_say_what_a_point_per_tick_would_say(ticks: list[tuple[int, int | 
         value = value if change is None else change
         builder.feed(_frame(second, *([] if change is None else [_disk(value)])))
         truth.append((second, value))
-        windows += builder.take(before_wall_ns=_START_NS + second * _SECOND_NS)
-    points = _points(windows + builder.take(before_wall_ns=None), "disk:vda", "write_ios")
+        windows += builder.consume(before_wall_ns=_START_NS + second * _SECOND_NS)
+    points = _points(windows + builder.consume(before_wall_ns=None), "disk:vda", "write_ios")
     times = [time for time, _ in points]
 
     assert times == sorted(times)
@@ -178,4 +178,4 @@ def test_a_value_that_no_counter_holds_does_no_harm(disk_frame: Callable[..., Fr
     for second, value in enumerate((-1, 1 << 80)):
         builder.feed(disk_frame(_START_NS + second * _SECOND_NS, value))
 
-    assert [list(column) for column in builder.take(before_wall_ns=None)[0].columns[:2]] == [[-1, 1 << 80]] * 2
+    assert [list(column) for column in builder.consume(before_wall_ns=None)[0].columns[:2]] == [[-1, 1 << 80]] * 2

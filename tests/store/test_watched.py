@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ckptprof.model import Gap, Session, Watched
-from ckptprof.store.watched import watched
+from ckptprof.store.recorded_time import summarize_recorded
 
 _Make = Callable[..., Session]
 
 
 def test_nothing_recorded_has_no_times(session: _Make) -> None:
     """Not zero: None."""
-    assert watched([], None, None) == Watched(start_ns=None, end_ns=None)
-    assert watched([session(start_ns=1, end_ns=2)], 5, 9) == Watched(start_ns=None, end_ns=None)
+    assert summarize_recorded([], None, None) == Watched(start_ns=None, end_ns=None)
+    assert summarize_recorded([session(start_ns=1, end_ns=2)], 5, 9) == Watched(start_ns=None, end_ns=None)
 
 
 def test_gaps_say_why(session: _Make) -> None:
@@ -25,7 +25,7 @@ def test_gaps_say_why(session: _Make) -> None:
         session(start_ns=70, end_ns=80, clean=False, boot_id="next", dropped_frames=3),
     ]
 
-    assert watched(lives, None, None) == Watched(
+    assert summarize_recorded(lives, None, None) == Watched(
         start_ns=10,
         end_ns=80,
         gaps=(
@@ -45,6 +45,6 @@ def test_bounds_cut_and_overlaps_hide_gaps(session: _Make) -> None:
         session(start_ns=60, end_ns=90, clean=True),
     ]
 
-    assert watched(lives, 15, 55) == Watched(start_ns=15, end_ns=50)
-    assert watched(lives, 55, 70) == Watched(start_ns=60, end_ns=70)
-    assert watched(lives, 45, 70).gaps == (Gap(50, 60, "ckptprof was not running"),)
+    assert summarize_recorded(lives, 15, 55) == Watched(start_ns=15, end_ns=50)
+    assert summarize_recorded(lives, 55, 70) == Watched(start_ns=60, end_ns=70)
+    assert summarize_recorded(lives, 45, 70).gaps == (Gap(50, 60, "ckptprof was not running"),)

@@ -142,11 +142,11 @@ def test_windows_of_one_minute_from_two_lives_become_one(
     for life, seconds in enumerate(((0, 1, 2), (30, 31))):
         writer = StoreWriter(db)
         begun = start_ns + seconds[0] * 10**9
-        writer.begin_session(session(uid=str(life), start_ns=begun, end_ns=begun))
+        writer.start_session(session(uid=str(life), start_ns=begun, end_ns=begun))
         builder = TimelineBuilder()
         for second in seconds:
             builder.feed(disk_frame(start_ns + second * 10**9, second))
-        writer.add_windows(builder.take(before_wall_ns=None))
+        writer.add_windows(builder.consume(before_wall_ns=None))
         writer.close()
     with StoreReader(db) as reader:
         series = reader.series("disk:vda", 0, start_ns * 2)
@@ -208,10 +208,10 @@ def test_a_file_that_is_no_database_is_refused_and_kept(db: Path, content: bytes
 def test_a_damaged_database_of_ours_is_kept_beside_a_new_one(db: Path, checkpoint: _Make, hurt: str) -> None:
     """Three of them at most; the writer goes on in the new one, and a reader says where the newest is."""
     moved = []
-    for number in range(quarantine.KEPT + 2):
+    for number in range(quarantine.MAX_SET_ASIDE + 2):
         with contextlib.closing(StoreWriter(db)) as writer:
             writer.add_checkpoints([checkpoint(uid=str(number))])
-            moved.append(writer.moved_aside)
+            moved.append(writer.set_aside_path)
         with contextlib.closing(sqlite3.connect(db)) as plain:
             if hurt == "its schema is gone":
                 plain.executescript("PRAGMA writable_schema = ON; UPDATE sqlite_master SET sql = 'no'")
@@ -222,7 +222,7 @@ def test_a_damaged_database_of_ours_is_kept_beside_a_new_one(db: Path, checkpoin
 
     assert moved[0] is None
     assert len(set(moved)) == len(moved)
-    assert [Path(one) for one in told] == [*moved, writer.moved_aside][-quarantine.KEPT :]
+    assert [Path(one) for one in told] == [*moved, writer.set_aside_path][-quarantine.MAX_SET_ASIDE :]
     assert all(Path(one).stat().st_size for one in told)
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from tests.suite.regexes import LINEAR, Matcher, worst
 
-from ckptprof.frameworks.table import FRAMEWORKS
-from ckptprof_collectors.processes.pystacks import MAX_NAME
+from ckptprof.frameworks.framework_table import FRAMEWORKS
+from ckptprof_collectors.processes.python_stacks import MAX_NAME
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [path for folder in ("agent", "collectors") for path in sorted((ROOT / folder).rglob("*.py"))]
@@ -45,19 +45,19 @@ json.dump(sorted(found), sys.stdout)
 """
 
 # Patterns that are compared with the whole of a text by the name of another variable.
-WHOLE = {"_CLIENT", "_TARGET", "_OF_SET", "_OF_ROLE"}
+WHOLE = {"_CLIENT", "_TARGET", "_POD_OF_SET", "_POD_OF_ROLE"}
 # Put together of patterns that are tried themselves, or of words of the product: where, and how many.
-MADE_UP = {"agent/ckptprof/frameworks/names.py": 2, "agent/ckptprof/frameworks/runkeys.py": 1}
+MADE_UP = {"agent/ckptprof/frameworks/file_names.py": 2, "agent/ckptprof/frameworks/runkeys.py": 1}
 # More than linear, and why their texts are short or not foreign: by pattern, or by file.
 OWN = "what the user who runs the command has typed"
 EXCEPTIONS = {
     r"(?:[^/-]|-(?!-))*--[^/]*(?:epoch|step|consumed_samples)=[^/]*\.ckpt": "the kernel ends a name at 255 bytes",
-    "frameworks/stacks.py": "names of Python files are cut to MAX_NAME",
+    "frameworks/code_patterns.py": "names of Python files are cut to MAX_NAME",
     "cli/filters.py": OWN,
-    "shared/figures.py": OWN,
+    "shared/typed_values.py": OWN,
     "report/conditions.py": OWN,
 }
-OF_FILES = {mark.file.pattern for one in FRAMEWORKS for mark in (*one.files, *one.commit, *one.begin)}
+OF_FILES = {mark.file.pattern for one in FRAMEWORKS for mark in (*one.files, *one.commit, *one.in_progress)}
 OF_FOLDERS = {directory.folder.pattern for one in FRAMEWORKS for directory in one.directories}
 
 
@@ -69,7 +69,7 @@ def sources() -> dict[Path, str]:
 
 def is_whole(pattern: str, path: Path, line: int) -> bool:
     """Return whether the pattern at a place is only compared from the begin of a text on, and never searched in it."""
-    if path.name == "knowledge.py":
+    if path.name == "framework_entry.py":
         return pattern in OF_FILES | OF_FOLDERS
     lines = sources()[path].splitlines()[:line]
     found = re.fullmatch(r"\s*(\w+) = re\.compile.*", next((one for one in reversed(lines) if "re.compile" in one), ""))
@@ -88,7 +88,7 @@ def compiled() -> list[tuple[str, int, bool, str]]:
     return [
         (pattern, flags, is_whole(pattern, path, line), "/".join(path.parts[-2:]))
         for pattern, flags, path, line in found
-        if path.name != "names.py" or "frameworks" not in path.parts or pattern.count("|") == 0
+        if path.name != "file_names.py" or "frameworks" not in path.parts or pattern.count("|") == 0
     ]
 
 

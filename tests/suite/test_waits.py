@@ -15,15 +15,17 @@ ROOT = Path(__file__).resolve().parents[2]
 IDLE = "a daemon thread that waits for work, and that no other thread waits for"
 REVIEWED = {
     "agent/ckptprof/cli/output.py:page": "the pager of a person at a terminal, who ends it",
-    "agent/ckptprof/service/commands/attended.py:reap": "the user's job: `run` lasts as long as it does",
-    "agent/ckptprof/service/probing/probe.py:side_by_side": "in the process that `apart` leaves behind",
+    "agent/ckptprof/service/commands/monitored_command.py:reap": "the user's job: `run` lasts as long as it does",
+    "agent/ckptprof/service/probing/probe.py:run_parallel": "in the process that `apart` leaves behind",
     "agent/ckptprof/service/probing/probe.py:begin": "in the process that `apart` leaves behind",
     "agent/ckptprof/service/recorder/signals.py:_collect": IDLE,
-    "agent/ckptprof/service/sampler/process.py:run": "the main thread, parked while another one runs the loop",
-    "agent/ckptprof/service/sampler/process.py:_relieve": "for the first statement of a thread that has been started",
+    "agent/ckptprof/service/sampler/entry_point.py:run": "the main thread, parked while another one runs the loop",
+    "agent/ckptprof/service/sampler/entry_point.py:_replace_loop": (
+        "for the first statement of a thread that has been started"
+    ),
     "collectors/ckptprof_collectors/bpf/build.py:run": "`make bpf`: clang, run by a person at a terminal",
-    "collectors/ckptprof_collectors/gpus/gpuuse.py:_run": IDLE,
-    "collectors/ckptprof_collectors/processes/pystacks.py:_run": IDLE,
+    "collectors/ckptprof_collectors/gpus/gpu_sampler.py:_run": IDLE,
+    "collectors/ckptprof_collectors/processes/python_stacks.py:_run": IDLE,
 }
 # By the number of arguments before the bound
 NEED_A_BOUND = {"wait": 0, "join": 0, "get": 0, "result": 0, "acquire": 0, "communicate": 1, "wait_for": 1}

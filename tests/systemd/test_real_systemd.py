@@ -36,9 +36,9 @@ PROBE = f"""
 import json, os, time
 from ckptprof_collectors import privileges
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.ebpf.trace import Trace
-trace = Trace(KernelFs())
-before = privileges.held().effective
+from ckptprof_collectors.ebpf.trace import EbpfTrace
+trace = EbpfTrace(KernelFs())
+before = privileges.read_capabilities().effective
 dropped = privileges.drop_tracing(trace.read)
 with open("/var/lib/ckptprof/probe", "wb") as file:
     file.write(bytes(3 << 20))
@@ -46,17 +46,18 @@ deadline = time.monotonic() + {PATIENCE_SECONDS}
 sizes = []
 while not sizes and time.monotonic() < deadline:
     sizes = [s.bytes for s in trace.read() if type(s).__name__ == "FileActivity" and s.bytes == 3 << 20]
-print(json.dumps([bin(before).count("1"), dropped, f"{{privileges.held().permitted:016x}}", sizes, trace.programs]))
+permitted = privileges.read_capabilities().permitted
+print(json.dumps([bin(before).count("1"), dropped, f"{{permitted:016x}}", sizes, trace.programs]))
 trace.close()
 """
 
 ASK_AND_SET = """
 import ctypes, json, platform, struct
-from ckptprof_collectors.devices.clock import NUMBERS, ask_kernel
-print(json.dumps(["asked", ask_kernel()[1] > 0]))
+from ckptprof_collectors.devices.wall_clock import SYSCALL_NUMBERS, query_kernel
+print(json.dumps(["asked", query_kernel()[1] > 0]))
 to_set = struct.pack("@Il", 1, 0) + bytes(240)
 call = ctypes.CDLL(None, use_errno=True).syscall
-print(json.dumps(["set", call(NUMBERS[platform.machine()], to_set), ctypes.get_errno()]))
+print(json.dumps(["set", call(SYSCALL_NUMBERS[platform.machine()], to_set), ctypes.get_errno()]))
 """
 
 

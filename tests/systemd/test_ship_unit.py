@@ -12,7 +12,7 @@ import pytest
 
 from ckptprof.assets import asset
 from ckptprof.errors import UsageError
-from ckptprof.store.fleet.target import CREDENTIAL, target_of
+from ckptprof.store.fleet.target import PASSWORD_CREDENTIAL, parse_target
 
 UNIT = asset("systemd/ckptprof-ship.service")
 EXAMPLE = asset("systemd/ckptprof-ship.service.d/10-to.conf.example")
@@ -36,10 +36,10 @@ def test_it_has_no_right_and_reaches_nobody() -> None:
 def test_the_example_has_no_secret_and_a_url_that_is_taken() -> None:
     """The password is a credential by the name that the shipper looks for."""
     (line,) = values(EXAMPLE, "Environment")
-    target = target_of(line.partition("=")[2])
+    target = parse_target(line.partition("=")[2])
 
     assert target.parameters["sslmode"] == "verify-full"
-    assert values(EXAMPLE, "LoadCredential")[0].startswith(f"{CREDENTIAL}:/")
+    assert values(EXAMPLE, "LoadCredential")[0].startswith(f"{PASSWORD_CREDENTIAL}:/")
     assert len(values(EXAMPLE, "IPAddressAllow")) == 2
 
 

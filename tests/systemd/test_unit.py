@@ -12,7 +12,7 @@ import pytest
 
 from ckptprof.assets import asset
 from ckptprof.errors import UsageError
-from ckptprof.service.sampler.process import LONGEST_US
+from ckptprof.service.sampler.entry_point import MAX_RUN_US
 
 UNIT = asset("systemd/ckptprof.service")
 EXAMPLES = sorted(asset("systemd/ckptprof.service.d").glob("*.example"))
@@ -129,7 +129,7 @@ def test_it_is_watched_and_bounded() -> None:
     assert int(unit["WatchdogSec"][0]) > 0
     assert unit["ExecStart"][0].startswith("/")
     assert (unit["CPUWeight"], unit["Nice"]) == (["500"], ["-5"])
-    assert (unit["LimitRTPRIO"], unit["LimitRTTIME"]) == (["1"], [f"{LONGEST_US // 1000}ms:infinity"])
+    assert (unit["LimitRTPRIO"], unit["LimitRTTIME"]) == (["1"], [f"{MAX_RUN_US // 1000}ms:infinity"])
     assert unit["RestartPreventExitStatus"] == [str(UsageError.exit_code)]
     assert (unit["Restart"], unit["StartLimitIntervalSec"], "StartLimitBurst" in unit) == (["on-failure"], ["0"], False)
     assert 10 <= int(unit["RestartSec"][0]) <= 60

@@ -1,43 +1,43 @@
-"""Watch the whole host in the foreground and record every checkpoint, as the service does."""
+"""Monitor the whole host in the foreground and record every checkpoint, as the service does."""
 
 from __future__ import annotations
 
 from ckptprof.cli import options
-from ckptprof.cli.shared import settings
+from ckptprof.cli.shared import agent_settings
 
 EXAMPLES = """
 # As root: every job on this host, until Ctrl-C
 ckptprof agent
-# Without root: your own jobs, in a database of their own, and no /metrics
+# Without root: your own jobs, in a separate database, without /metrics
 ckptprof agent --db mine.db --no-metrics
 """
 
 
 def command(
     *,
-    config: settings.Config = None,
+    config: agent_settings.Config = None,
     db: options.Db = None,
     level: options.Level = "auto",
-    listen: settings.Listen = None,
-    no_metrics: settings.NoMetrics = False,
-    metrics: settings.Metrics = "full",
-    job_names: settings.JobNames = False,
-    tls_cert: settings.TlsCert = None,
-    tls_key: settings.TlsKey = None,
-    client_ca: settings.ClientCa = None,
-    textfile: settings.Textfile = None,
-    web_config: settings.WebConfig = None,
-    rate: settings.Rate = 10.0,
-    timeline_days: settings.TimelineDays = 30,
-    max_bytes: settings.MaxBytes = 1 << 30,
+    listen: agent_settings.Listen = None,
+    no_metrics: agent_settings.NoMetrics = False,
+    metrics: agent_settings.Metrics = "full",
+    job_names: agent_settings.JobNames = False,
+    tls_cert: agent_settings.TlsCert = None,
+    tls_key: agent_settings.TlsKey = None,
+    client_ca: agent_settings.ClientCa = None,
+    textfile: agent_settings.Textfile = None,
+    web_config: agent_settings.WebConfig = None,
+    rate: agent_settings.Rate = 10.0,
+    timeline_days: agent_settings.TimelineDays = 30,
+    max_bytes: agent_settings.MaxBytes = 1 << 30,
 ) -> int:
-    """Watch the whole host in the foreground and record every checkpoint, as the service does.
+    """Monitor the whole host in the foreground and record every checkpoint, as the service does.
 
-    It stores everything seen so far and ends on SIGTERM or Ctrl-C; a second signal ends it at once.
+    SIGTERM or Ctrl-C stores everything observed so far and ends it; a second signal ends it at once.
     """
-    del config, web_config  # the other options have taken what the one says; the other is refused
+    del config, web_config  # config is merged into the other options; web_config is refused
     host, port = options.address(listen)
-    from ckptprof.service.commands.watch import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.commands.agent_service import Agent, AgentOptions  # noqa: PLC0415 - `--help` needs none of it
     from ckptprof.store.location import default_path  # noqa: PLC0415
 
     agent = Agent(

@@ -11,7 +11,7 @@ from ckptprof.cli import options
 from ckptprof.errors import UsageError
 
 EXAMPLES = """
-# One command and its descendants, until it ends
+# A command and its descendants, until it ends
 ckptprof capture train.ckptrec.gz -- python train.py
 # As root: the whole host for a minute
 ckptprof capture host.ckptrec.gz --seconds 60
@@ -26,26 +26,26 @@ Arguments = Annotated[
 ]
 Seconds = Annotated[
     float | None,
-    options.given(
+    options.option(
         "--seconds",
         "S",
-        "Stop recording after this many seconds; a command goes on. Default: when it ends, or on Ctrl-C.",
+        "Stop recording after this many seconds; the command continues. Default: at its end, or on Ctrl-C.",
         short="-s",
-        parser=options.between("--seconds", 0.1),
+        parser=options.number_between("--seconds", 0.1),
     ),
 ]
 Note = Annotated[
-    str, typer.Option("--note", metavar="TEXT", help="A line of text about the recording, kept in the file.")
+    str, typer.Option("--note", metavar="TEXT", help="A line of text about the recording, stored in the file.")
 ]
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite FILE.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing at the begin, meanwhile and at the end.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no messages.")]
 Rate = Annotated[
     float | None,
-    options.given(
+    options.option(
         "--rate",
         "HZ",
-        "How often to read the processes that train, per second. Default: 10, of a command 25.",
-        parser=options.between("--rate", 0.5, 100),
+        "Samples per second of training processes. Default: 10, with a command 25.",
+        parser=options.number_between("--rate", 0.5, 100),
     ),
 ]
 
@@ -64,17 +64,17 @@ def command(
 ) -> int:
     """Record raw samples into a file, which `ckptprof replay` reads here or elsewhere.
 
-    A command runs as under `ckptprof run`: no privilege is needed, signals are passed on, and its exit code is the exit
-    code.
+    A command runs as under `ckptprof run`: no privileges are needed, signals are forwarded, and the exit code is
+    that of the command.
 
-    The file holds counters, the names of processes, files and devices, Python stacks of writers, the environment
-    variables that place a process in its job, and the first 24 bytes of files. It holds no command-line arguments and
-    no other contents of files.
+    The file contains counters, names of processes, files and devices, Python stacks of writers, the environment
+    variables that identify a process within its job, and the first 24 bytes of files. It contains no command-line
+    arguments and no other file contents.
     """
     _check(context.meta[options.TYPED], str(file), arguments or [])
     from ckptprof.service.commands import capturing  # noqa: PLC0415 - `--help` needs none of it
 
-    wanted = capturing.Wanted(seconds=seconds, note=note, force=force, quiet=quiet, rate=rate, level=level)
+    wanted = capturing.CaptureOptions(seconds=seconds, note=note, force=force, quiet=quiet, rate=rate, level=level)
     if arguments:
         return capturing.capture_command(file, wanted, arguments)
     capturing.capture_host(file, wanted)
@@ -82,13 +82,13 @@ def command(
 
 
 def _check(typed: tuple[str, ...], file: str, arguments: list[str]) -> None:
-    """Raise UsageError if the command is not behind a `--` of its own: its options would be taken for ours."""
+    """Raise UsageError if the command has no `--` before it: its options would be parsed as ours."""
     if "--" not in typed:
         if arguments:
-            raise UsageError(f"{arguments[0]!r} is no option of capture", hint=f"to record a command, {_FORM}")
+            raise UsageError(f"unexpected argument {arguments[0]!r}", hint=f"to record a command, {_FORM}")
         return
     behind = list(typed[typed.index("--") + 1 :])
     if behind == [file, *arguments]:
-        raise UsageError("no file was named", hint=_FORM)
+        raise UsageError("no file was given", hint=_FORM)
     if not behind:
         raise UsageError("no command was given", hint=_FORM)

@@ -1,4 +1,4 @@
-"""Show each setting of the agent, its value, and where that comes from."""
+"""Show each setting of the agent, its value and its source."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import typer
 
 from ckptprof.cli import options, output
-from ckptprof.cli.shared import settings
+from ckptprof.cli.shared import agent_settings
 
 EXAMPLES = """
 # Before a restart of the service
 ckptprof config
-# What an agent would do with an option of its own, for a script
+# With an option of `ckptprof agent`, for a script
 ckptprof config --rate 5 --json
 """
 
@@ -21,43 +21,43 @@ ckptprof config --rate 5 --json
 def command(
     context: typer.Context,
     *,
-    config: settings.ShownConfig = settings.FILE,
+    config: agent_settings.ShownConfig = agent_settings.FILE,
     db: options.Db = None,
     level: options.Level = "auto",
-    rate: settings.Rate = 10.0,
-    no_metrics: settings.NoMetrics = False,
-    metrics: settings.Metrics = "full",
-    job_names: settings.JobNames = False,
-    listen: settings.Listen = None,
-    tls_cert: settings.TlsCert = None,
-    tls_key: settings.TlsKey = None,
-    client_ca: settings.ClientCa = None,
-    textfile: settings.Textfile = None,
-    web_config: settings.WebConfig = None,
-    timeline_days: settings.TimelineDays = 30,
-    max_bytes: settings.MaxBytes = 1 << 30,
+    rate: agent_settings.Rate = 10.0,
+    no_metrics: agent_settings.NoMetrics = False,
+    metrics: agent_settings.Metrics = "full",
+    job_names: agent_settings.JobNames = False,
+    listen: agent_settings.Listen = None,
+    tls_cert: agent_settings.TlsCert = None,
+    tls_key: agent_settings.TlsKey = None,
+    client_ca: agent_settings.ClientCa = None,
+    textfile: agent_settings.Textfile = None,
+    web_config: agent_settings.WebConfig = None,
+    timeline_days: agent_settings.TimelineDays = 30,
+    max_bytes: agent_settings.MaxBytes = 1 << 30,
     json: options.Json = False,
 ) -> int:
-    """Show each setting of the agent, its value, and where that comes from.
+    """Show each setting of the agent, its value and its source.
 
-    It takes the options of `ckptprof agent` and reads the file of the service, so it shows what an agent does that is
-    started like this. The environment is that of this shell: `systemctl show -p Environment ckptprof` tells that of the
-    service. The files of TLS are checked, if this user may read them.
+    It takes the options of `ckptprof agent` and reads the service's settings file, so it shows the settings of an agent
+    started the same way. The environment is that of this shell; `systemctl show -p Environment ckptprof` shows that of
+    the service. TLS files are checked if this user may read them.
     """
     from ckptprof.export.listening import DEFAULT_PORT  # noqa: PLC0415 - `--help` needs none of them
     from ckptprof.report import document  # noqa: PLC0415
     from ckptprof.report import settings as rendering  # noqa: PLC0415
-    from ckptprof.store.location import SERVICE_DATABASE, default_path, service_runs  # noqa: PLC0415
+    from ckptprof.store.location import SERVICE_DATABASE, default_path, is_service_running  # noqa: PLC0415
 
-    del level, rate, metrics, job_names, textfile, timeline_days, max_bytes  # are taken from the context
-    del web_config  # is refused
+    del level, rate, metrics, job_names, textfile, timeline_days, max_bytes  # read from the context
+    del web_config  # always refused
     if not no_metrics:
-        settings.check_served(listen, tls_cert, tls_key, client_ca)
+        agent_settings.check_served(listen, tls_cert, tls_key, client_ca)
     texts = {
         "db": str(default_path()) if db is None else db,
         "listen": f"127.0.0.1:{DEFAULT_PORT}",
-    }  # where nothing is given
-    values: dict[str, Any] = {name: context.params[name] for name in ("db", *settings.TYPES)}
+    }  # defaults
+    values: dict[str, Any] = {name: context.params[name] for name in ("db", *agent_settings.TYPES)}
     values = {name: texts.get(name) if value is None else value for name, value in values.items()}
     shown = rendering.Settings(
         file=str(config),
@@ -67,12 +67,12 @@ def command(
             for name, value in values.items()
         ),
     )
-    service_db = str(SERVICE_DATABASE) if service_runs() and values["db"] != str(SERVICE_DATABASE) else None
-    output.write(document.dump(document.of(shown)) if json else rendering.render(shown, service_db))
+    service_db = str(SERVICE_DATABASE) if is_service_running() and values["db"] != str(SERVICE_DATABASE) else None
+    output.write(document.dump(document.to_document(shown)) if json else rendering.render(shown, service_db))
     return 0
 
 
 def _source(context: typer.Context, name: str) -> str:
     source = context.get_parameter_source(name)
-    known = {"COMMANDLINE": "option", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
-    return known.get(source.name, "default") if source is not None else "default"
+    names = {"COMMANDLINE": "option", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file"}
+    return names.get(source.name, "default") if source is not None else "default"

@@ -1,4 +1,4 @@
-"""Compare two runs, before and after a change, and show what differs by more than noise."""
+"""Compare two runs, before and after a change, and show differences larger than noise."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import named, reading_report
-from ckptprof.cli.shared import gating, pages
+from ckptprof.cli.database import expand_databases, read_report
+from ckptprof.cli.shared import fail_conditions, html_option
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
-from ckptprof.store.location import is_server
+from ckptprof.store.location import is_server_url
 
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Side
@@ -29,13 +29,13 @@ EXAMPLES = """
 ckptprof diff before.db after.db
 # Two hours of one database
 ckptprof diff 2h..1h 1h..now
-# A page to look at and to mail
+# A page to view or mail
 ckptprof diff before.db after.db --html diff.html
-# Exit code 7 if saves take over a tenth longer, and that is more than noise
+# Exit code 7 if saves take over 10 % longer, beyond noise
 ckptprof diff before.db after.db --kind save --fail-on 'duration>10%'
 """
-Before = Annotated[str, options.argument("A", f"The run before: {_FORMS}.")]
-After = Annotated[str, options.argument("B", "The run after: the same forms.")]
+Before = Annotated[str, options.argument("A", f"The first run: {_FORMS}.")]
+After = Annotated[str, options.argument("B", "The second run, in the same forms.")]
 
 
 def command(  # each argument is an option of the command line
@@ -47,33 +47,33 @@ def command(  # each argument is an option of the command line
     until: filters.Until = None,
     job: filters.Job = None,
     kind: filters.KindOption = None,
-    fail_on: gating.FailOnChange = None,
-    allow_unknown: gating.AllowUnknown = False,
+    fail_on: fail_conditions.FailOnChange = None,
+    allow_unknown: fail_conditions.AllowUnknown = False,
     json: options.Json = False,
-    html: pages.Html = None,
-    out: pages.Out = None,
-    force: pages.Force = False,
-    show: pages.Open = False,
+    html: html_option.Html = None,
+    out: html_option.Out = None,
+    force: html_option.Force = False,
+    show: html_option.Open = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Compare two runs, before and after a change, and show what differs by more than noise.
+    """Compare two runs, before and after a change, and show differences larger than noise.
 
     A and B are databases, jobs of one database, or time ranges in it. The options select checkpoints on both sides. The
     exit code is 3 if one side has no checkpoint.
 
     --fail-on takes NAME, > or <, and a change: 'duration>10%', 'throughput<-10%', 'stall>5s'. The names for saves are
-    duration, stall, size and throughput, with or without save_ before them; the names for restores are
-    restore_duration, restore_size and restore_throughput. A condition holds only if the change is more than noise; then
-    the exit code is 7. If there are too few checkpoints to judge, it is 8, or 0 with --allow-unknown.
+    duration, stall, size and throughput, with or without the prefix save_; the names for restores are
+    restore_duration, restore_size and restore_throughput. A condition is met only if the change exceeds noise;
+    then the exit code is 7. With too few checkpoints to decide, it is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import comparison as comparisons  # noqa: PLC0415 # `--help` needs none of these
     from ckptprof.report import conditions, diff, document  # noqa: PLC0415
 
-    page = pages.asked(html=html, json=json, out=out, force=force, show=show)
-    asked = conditions.parse(fail_on or (), comparisons.NAMES, relative=True)
+    page = html_option.requested_page(html=html, json=json, out=out, force=force, show=show)
+    conditions_given = conditions.parse(fail_on or (), comparisons.NAMES, relative=True)
     now_ns = time.time_ns()
     query = filters.query(since, until, job, kind, None, now_ns=now_ns)
-    sides, codes = zip(*(_side(text, db, query, now_ns) for text in (before, after)), strict=True)
+    sides, codes = zip(*(_load_side(text, db, query, now_ns) for text in (before, after)), strict=True)
     comparison = comparisons.compare(*sides)
     if json:
         output.write(document.dump(diff.document(comparison)))
@@ -86,46 +86,48 @@ def command(  # each argument is an option of the command line
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         output.write(diff.render(comparison, width=width, colour=colour, zone=output.LocalZone()))
-    return gating.conclude(comparisons.judge(comparison, asked), allow_unknown=allow_unknown) or max(codes)
+    return fail_conditions.report_conditions(
+        comparisons.evaluate(comparison, conditions_given), allow_unknown=allow_unknown
+    ) or max(codes)
 
 
-def _side(text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int) -> tuple[Side, int]:
+def _load_side(text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int) -> tuple[Side, int]:
     from ckptprof.report.comparison import Side  # noqa: PLC0415 # see `command`
 
-    paths, narrowed = _selected(text, dbs, query, now_ns)
-    report, code = reading_report(named(paths), narrowed)
+    paths, narrowed = _resolve(text, dbs, query, now_ns)
+    report, code = read_report(expand_databases(paths), narrowed)
     since_ns = narrowed.since_ns
-    if since_ns is not None:  # what ran across the border between two ranges belongs to the one in which it began
-        begun = tuple(one for one in report.checkpoints if one.start_ns >= since_ns)
-        report = msgspec.structs.replace(report, checkpoints=begun)
+    if since_ns is not None:  # a checkpoint across the border of two ranges belongs to the range in which it started
+        started = tuple(one for one in report.checkpoints if one.start_ns >= since_ns)
+        report = msgspec.structs.replace(report, checkpoints=started)
     if not report.checkpoints and narrowed.job == text and "/" in text:  # a job's name may have one, too
         raise StoreError(f"no database at {text}, and no job of that name", hint=f"A and B are {_FORMS}")
     if not report.checkpoints:
-        raise NothingFoundError(f"{text!r} has no checkpoint that fits", hint=f"A and B are {_FORMS}")
+        raise NothingFoundError(f"{text!r} has no matching checkpoint", hint=f"A and B are {_FORMS}")
     return Side(selector=text, report=report), code
 
 
-def _selected(
+def _resolve(
     text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int
 ) -> tuple[list[str] | None, CheckpointQuery]:
     is_path = text.startswith(("/", "./", "../", "~/")) or text.endswith((".db", "/")) or os.path.isfile(text)  # noqa: PTH113 - no error
-    if is_path or is_server(text):
+    if is_path or is_server_url(text):
         return [text], query
     if _RANGE in text and "/" not in text:
-        return dbs, _within(text, query, now_ns)
+        return dbs, _narrow(text, query, now_ns)
     if query.job is not None:
-        raise UsageError(f"{text!r} is taken for a job, and so is --job {query.job}", hint="leave --job away")
+        raise UsageError(f"{text!r} and --job {query.job} both name a job", hint="leave --job out")
     return dbs, msgspec.structs.replace(query, job=options.text("A or B")(text))
 
 
-def _within(text: str, query: CheckpointQuery, now_ns: int) -> CheckpointQuery:
-    begin, _, end = text.partition(_RANGE)
-    since_ns = filters.moment(begin, now_ns=now_ns, option="the begin of") if begin else None
+def _narrow(text: str, query: CheckpointQuery, now_ns: int) -> CheckpointQuery:
+    start, _, end = text.partition(_RANGE)
+    since_ns = filters.moment(start, now_ns=now_ns, option="the start of") if start else None
     until_ns = filters.moment(end, now_ns=now_ns, option="the end of") if end else None
     since_ns = max((at for at in (since_ns, query.since_ns) if at is not None), default=None)
     until_ns = min((at for at in (until_ns, query.until_ns) if at is not None), default=None)
     if since_ns is not None and until_ns is not None and since_ns >= until_ns:
         raise UsageError(
-            f"{text!r} is no time range: it ends before it begins", hint="2h..1h is the hour before the last"
+            f"{text!r} is not a time range: it ends before it starts", hint="2h..1h is the hour before the last"
         )
     return msgspec.structs.replace(query, since_ns=since_ns, until_ns=until_ns)

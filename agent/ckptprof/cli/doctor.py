@@ -1,4 +1,4 @@
-"""Check what ckptprof can see on this host, and name the command that adds what is missing."""
+"""Check what ckptprof can observe on this host, and name the command that adds what is missing."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from ckptprof.report import document
 from ckptprof_collectors.kernelfs import KernelFs
 
 EXAMPLES = """
-# What is seen here, and what to do about the rest
+# What is observed here, and how to add the rest
 ckptprof doctor
-# What is not as it could be, for scripts
+# The same, for scripts
 ckptprof doctor --json
 """
 DEGRADED = 4
-All = Annotated[bool, typer.Option("--all", "-a", help="A line for each check, with all that it found.")]
+All = Annotated[bool, typer.Option("--all", "-a", help="One line for each check, with its full result.")]
 
 
 def command(
     *, db: options.Db = None, whole: All = False, json: options.Json = False, no_color: options.NoColor = False
 ) -> None:
-    """Check what ckptprof can see on this host, and name the command that adds what is missing.
+    """Check what ckptprof can observe on this host, and name the command that adds what is missing.
 
-    It asks who watches this host now, the service or an agent, at which level it does, and why. The exit code is 4 if
+    It also shows what monitors this host now (the service or an agent), at which level, and why. The exit code is 4 if
     something does not work, or, for root, is missing: an ordinary user can `run` without it.
     """
     is_root = os.geteuid() == 0
     address, port = options.address(os.environ.get("CKPTPROF_LISTEN") or None)
     at = address, DEFAULT_PORT if port is None else port
-    checks = host.everything(KernelFs(), db, run=Path("/run"), at=at, now_ns=time.time_ns())
+    checks = host.run_checks(KernelFs(), db, run=Path("/run"), at=at, now_ns=time.time_ns())
     if json:
         output.write(
             document.dump(rendering.document(checks, version=__version__, host=platform.node(), is_root=is_root))

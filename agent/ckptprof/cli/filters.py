@@ -1,4 +1,4 @@
-"""Options that choose checkpoints, and the times they are given in."""
+"""Options that select checkpoints, and the formats of times."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ckptprof.model import CheckpointQuery, Kind
 _FORMS = "2h, 30m, 7d, now, today, yesterday, 10:30, 2026-03-20, 2026-03-20T10:30:00+01:00, or seconds since 1970"
 
 Since = Annotated[
-    str | None, options.given("--since", "TIME", f"Only checkpoints that ended after this time: {_FORMS}.")
+    str | None, options.option("--since", "TIME", f"Only checkpoints that ended after this time: {_FORMS}.")
 ]
-Until = Annotated[str | None, options.given("--until", "TIME", "Only checkpoints that began before this time.")]
+Until = Annotated[str | None, options.option("--until", "TIME", "Only checkpoints that started before this time.")]
 Job = Annotated[
     str | None,
-    options.given(
+    options.option(
         "--job", "NAME", "Only checkpoints of this job; * and ? stand for any text.", parser=options.text("--job")
     ),
 ]
@@ -28,21 +28,21 @@ KindOption = Annotated[
     Kind | None,
     typer.Option(
         "--kind",
-        help="Only checkpoints of this kind. Without this option, copies of checkpoint files are left out.",
+        help="Only checkpoints of this kind. Default: saves and restores, no copies of checkpoint files.",
         case_sensitive=False,
         show_default=False,
     ),
 ]
 Limit = Annotated[
     int | None,
-    options.given("--limit", "N", "Only the newest N checkpoints.", parser=options.whole("--limit", least=1)),
+    options.option("--limit", "N", "Only the newest N checkpoints.", parser=options.whole_number("--limit", least=1)),
 ]
 
 _NS = 1_000_000_000
 _AGO = re.compile(r"(?:\d+(?:\.\d+)?(?:s|m|min|h|d|w))+\Z", re.ASCII)
 _AGO_PART = re.compile(r"(\d+(?:\.\d+)?)(s|min|m|h|d|w)", re.ASCII)
 _UNIT_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_EPOCH = re.compile(r"(\d{9,11})(?:\.(\d{1,9}))?\Z", re.ASCII)  # 1973 to 5138: a shorter number is rather a mistake
+_EPOCH = re.compile(r"(\d{9,11})(?:\.(\d{1,9}))?\Z", re.ASCII)  # 1973 to 5138: a shorter number is probably a mistake
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?\Z", re.ASCII)
 _ISO = re.compile(
     r"(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?)(?:[.,](\d{1,9}))? ?(Z|[+-]\d{2}:?\d{2})?)?\Z",
@@ -53,7 +53,7 @@ _ISO = re.compile(
 def query(  # one for each option
     since: str | None, until: str | None, job: str | None, kind: Kind | None, limit: int | None, *, now_ns: int
 ) -> CheckpointQuery:
-    """Return the query that the options ask for; raises UsageError."""
+    """Build a query from the options; raises UsageError."""
     since_ns = None if since is None else moment(since, now_ns=now_ns, option="--since")
     until_ns = None if until is None else moment(until, now_ns=now_ns, option="--until")
     if since_ns is not None and until_ns is not None and since_ns >= until_ns:
@@ -62,7 +62,7 @@ def query(  # one for each option
 
 
 def moment(text: str, *, now_ns: int, option: str) -> int:
-    """Return the instant that `text` names in epoch nanoseconds, in local time unless it gives an offset."""
+    """Parse a time into epoch nanoseconds, local time unless it has an offset; raises UsageError."""
     try:
         found = _parse(text.strip(), now_ns)
     except OverflowError:
@@ -70,7 +70,7 @@ def moment(text: str, *, now_ns: int, option: str) -> int:
     except (ValueError, OSError):  # the 30th of February
         found = None
     if found is None:
-        raise UsageError(f"{option} {text!r} is no time", hint=f"write {_FORMS}")
+        raise UsageError(f"{option} {text!r} is not a time", hint=f"write {_FORMS}")
     return found
 
 
@@ -108,7 +108,7 @@ def _fraction_ns(digits: str | None) -> int:
 
 
 def _epoch_ns(when: datetime) -> int:
-    """Return the epoch time of whole seconds; a datetime without a zone is local. Raises OverflowError."""
+    """Return epoch nanoseconds; a datetime without a zone is local. Raises OverflowError."""
     try:
         return round(when.timestamp()) * _NS
     except (ValueError, OSError) as error:  # the year 0 or 10000 elsewhere

@@ -6,7 +6,13 @@ import time
 from collections.abc import Sequence
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import are_of_several, elsewhere, named, reading, reading_several
+from ckptprof.cli.database import (
+    cover_several_nodes,
+    expand_databases,
+    hint_service_database,
+    read_database,
+    read_databases,
+)
 from ckptprof.errors import NothingFoundError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report import document, rows, terminal
@@ -14,7 +20,7 @@ from ckptprof.report import document, rows, terminal
 EXAMPLES = """
 # The paths of the last ten saves
 ckptprof list --kind save --limit 10 | cut -f 9
-# The same document as that of report, for jq and scripts
+# The same document as report, for jq and scripts
 ckptprof list --json --since yesterday
 """
 
@@ -32,18 +38,18 @@ def command(  # each argument is an option of the command line
 ) -> int:
     """List checkpoints, one line each, for pipes and grep.
 
-    On a terminal the lines are a table that is no wider than it. In a pipe the fields are separated by tabs: id, start,
-    kind, seconds, bytes, pattern, step, job, path, status, mode, stall in seconds, limit, confidence of that limit. A
-    field that was not seen is `-`. Of several databases a line is a checkpoint on all of its nodes, with three more
-    fields: nodes, ranks, the node that all others waited for. With --json the document is the same as that of
-    `ckptprof report --json`. The ids count copies, too, which only --kind copy lists. The exit code is 3 if there is no
-    checkpoint, and 6 if a database could not be read: the others are told all the same.
+    On a terminal the output is a table that fits its width. In a pipe, fields are separated by tabs: id, start, kind,
+    seconds, bytes, pattern, step, job, path, status, mode, stall in seconds, limit, confidence of that limit. `-` means
+    not observed. With several databases, a line is a checkpoint across all its nodes, with three more fields: nodes,
+    ranks, the node that all others waited for. --json prints the same document as `ckptprof report --json`. Ids also
+    number copies, which only --kind copy lists. The exit code is 3 if there is no checkpoint, and 6 if a database
+    cannot be read; the others are still listed.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    paths = named(db)
-    if are_of_several(paths):
+    paths = expand_databases(db)
+    if cover_several_nodes(paths):
         return _several(paths, query, json=json, no_color=no_color)
-    with reading(paths[0]) as reader:
+    with read_database(paths[0]) as reader:
         report = reader.report(query)
     if json:
         output.write(document.dump(document.report_document(report)))
@@ -55,21 +61,21 @@ def command(  # each argument is an option of the command line
         output.write(rows.tabbed(report, zone=output.LocalZone()))
     if not report.checkpoints:
         message, hint = terminal.explain_empty(report)
-        raise NothingFoundError(message, hint=elsewhere(db) or hint)
+        raise NothingFoundError(message, hint=hint_service_database(db) or hint)
     return 0
 
 
 def _several(dbs: Sequence[str | None], query: CheckpointQuery, *, json: bool, no_color: bool) -> int:
-    from ckptprof.report.cluster import document as documents  # noqa: PLC0415 # for several databases only
-    from ckptprof.report.cluster import page  # noqa: PLC0415 # likewise
+    from ckptprof.report.cluster import cluster_document as documents  # noqa: PLC0415 # for several databases only
+    from ckptprof.report.cluster import nodes_report  # noqa: PLC0415 # likewise
 
-    found = reading_several(dbs, query)
+    found = read_databases(dbs, query)
     if json:
         output.write(document.dump(documents.report_document(found.checkpoints, found.records, found.unread)))
     elif output.is_terminal():
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        output.write(page.table(found.checkpoints, width=width, colour=colour, zone=output.LocalZone()))
+        output.write(nodes_report.table(found.checkpoints, width=width, colour=colour, zone=output.LocalZone()))
     else:
-        output.write(page.tabs(found.checkpoints, output.LocalZone()))
+        output.write(nodes_report.tabs(found.checkpoints, output.LocalZone()))
     return found.conclude()

@@ -1,4 +1,4 @@
-"""Plan how often to save and on what storage, from recorded checkpoints or from figures that you give."""
+"""Plan how often to save and on what storage, from recorded checkpoints or your own figures."""
 
 from __future__ import annotations
 
@@ -10,87 +10,93 @@ from typing import Annotated, Any
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import named, reading_report
-from ckptprof.cli.shared import figures
-from ckptprof.diagnose.plan.basis import Given, Measured, check, measure
-from ckptprof.diagnose.plan.planning import plan
+from ckptprof.cli.database import expand_databases, read_report
+from ckptprof.cli.shared import typed_values
+from ckptprof.diagnose.plan.basis import GivenFigures, MeasuredFigures, check, measure
+from ckptprof.diagnose.plan.checkpoint_plan import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report import document
 from ckptprof.report import plan as rendering
 
 EXAMPLES = """
-# From the checkpoints that were recorded
+# From recorded checkpoints
 ckptprof plan
-# For one job, if you counted 12 failures in 30 days
+# For one job, with 12 failures in 30 days
 ckptprof plan --job 'train*' --failures 12/30d
-# From figures alone, before there is a job
+# From figures only, before there is a job
 ckptprof plan --parameters 405B --gpus 24000 --write 65GB/s
 """
-_NEWEST = 200  # checkpoints that medians are taken of, unless --limit says otherwise
-_OR_GIVE = "or give --size or --parameters, --cost and --gpus"
+_NEWEST = 200  # checkpoints used for medians, without --limit
+_ALTERNATIVE = "or give --size or --parameters, --cost and --gpus"
 
 
 def _figure(name: str, metavar: str, parse: Callable[[str, str], object], text: str) -> Any:
-    return options.given(name, metavar, text, parser=lambda typed: parse(typed, name))
+    return options.option(name, metavar, text, parser=lambda typed: parse(typed, name))
 
 
 Parameters = Annotated[
-    float | None, _figure("--parameters", "N", figures.count, "Parameters of the model, of 14 bytes each: 405B.")
+    float | None, _figure("--parameters", "N", typed_values.count, "Number of model parameters, 14 bytes each: 405B.")
 ]
 Size = Annotated[
     float | None,
-    _figure("--size", "SIZE", figures.size, "Size of one checkpoint: 1.5TB (10^12 bytes) or 1.5TiB (2^40 bytes)."),
+    _figure("--size", "SIZE", typed_values.size, "Size of one checkpoint: 1.5TB (10^12 bytes) or 1.5TiB (2^40 bytes)."),
 ]
-Gpus = Annotated[int | None, _figure("--gpus", "N", figures.whole, "GPUs that train together.")]
+Gpus = Annotated[int | None, _figure("--gpus", "N", typed_values.whole, "Number of GPUs of the job.")]
 Mttf = Annotated[
-    float | None, _figure("--mttf", "TIME", figures.seconds, "Mean time from one failure of the job to the next: 3h.")
+    float | None,
+    _figure("--mttf", "TIME", typed_values.seconds, "Mean time between failures of the job: 3h."),
 ]
 MttfPerGpu = Annotated[
     float | None,
     _figure(
         "--mttf-per-gpu",
         "TIME",
-        figures.seconds,
-        "Mean time from one failure of a GPU to the next: 50000h. Default: 49,600h (Micron and Lightbits).",
+        typed_values.seconds,
+        "Mean time between failures of one GPU: 50000h. Default: 49,600h (Micron and Lightbits).",
     ),
 ]
 Failures = Annotated[
-    figures.Failures | None,
-    _figure("--failures", "N/TIME", figures.failures, "How many failures you counted in how much time: 419/54d."),
+    typed_values.Failures | None,
+    _figure("--failures", "N/TIME", typed_values.failures, "Number of failures in a period: 419/54d."),
 ]
 Cost = Annotated[
-    float | None, _figure("--cost", "TIME", figures.seconds, "How long a save blocks training (its stall): 30s.")
+    float | None, _figure("--cost", "TIME", typed_values.seconds, "How long a save blocks training (its stall): 30s.")
 ]
 Duration = Annotated[
-    float | None, _figure("--duration", "TIME", figures.seconds, "How long until an async save is written: 5m.")
+    float | None, _figure("--duration", "TIME", typed_values.seconds, "Time until an async save is written: 5m.")
 ]
-Interval = Annotated[
-    float | None, _figure("--interval", "TIME", figures.seconds, "The interval at which you save today: 30m.")
-]
+Interval = Annotated[float | None, _figure("--interval", "TIME", typed_values.seconds, "Current save interval: 30m.")]
 Restart = Annotated[
     float | None,
-    _figure("--restart", "TIME", figures.seconds, "Time from a failure until a restore begins. Default: 5m."),
+    _figure("--restart", "TIME", typed_values.seconds, "Time from a failure until a restore starts. Default: 5m."),
 ]
 StepTime = Annotated[
     float | None,
-    _figure("--step-time", "TIME", figures.seconds, "Time of one training step; the answer is then also in steps."),
+    _figure("--step-time", "TIME", typed_values.seconds, "Duration of one training step; adds the interval in steps."),
 ]
 Write = Annotated[
     float | None,
     _figure(
-        "--write", "RATE", figures.rate, "Write throughput of the storage, 65GB/s; it gives the cost of a sync save."
+        "--write",
+        "RATE",
+        typed_values.rate,
+        "Write throughput of the storage: 65GB/s. Gives the cost of a sync save.",
     ),
 ]
 Read = Annotated[
     float | None,
-    _figure("--read", "RATE", figures.rate, "Read throughput of the storage, 90GB/s; it gives the time of a restore."),
+    _figure(
+        "--read", "RATE", typed_values.rate, "Read throughput of the storage: 90GB/s. Gives the time of a restore."
+    ),
 ]
 Directory = Annotated[
-    str | None, typer.Option("--path", metavar="DIR", help="A directory: the plan says when its file system is full.")
+    str | None, typer.Option("--path", metavar="DIR", help="A directory: the plan shows when its file system is full.")
 ]
-Free = Annotated[float | None, _figure("--free", "SIZE", figures.size, "Free space, as --path would find it: 100TB.")]
-Keep = Annotated[int | None, _figure("--keep", "N", figures.whole, "How many checkpoints are kept. Default: all.")]
+Free = Annotated[float | None, _figure("--free", "SIZE", typed_values.size, "Free space, instead of --path: 100TB.")]
+Keep = Annotated[
+    int | None, _figure("--keep", "N", typed_values.whole, "Number of checkpoints to retain. Default: all.")
+]
 
 
 def command(  # each argument is an option of the command line
@@ -120,14 +126,14 @@ def command(  # each argument is an option of the command line
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Plan how often to save and on what storage, from recorded checkpoints or from figures that you give.
+    """Plan how often to save and on what storage, from recorded checkpoints or your own figures.
 
     Recorded checkpoints are read if --db, --since, --until, --job or --limit is given, or if none of --size,
-    --parameters, --cost and --write is given. A figure that you give is used instead of a measured one.
+    --parameters, --cost and --write is given. A given figure replaces the measured one.
 
-    If the recorded saves do not tell what a save costs, the plan says what is missing and the exit code is 3.
+    If the cost of a save is unknown, the plan names what is missing and the exit code is 3.
     """
-    given = Given(
+    inputs = GivenFigures(
         parameters=parameters,
         size_bytes=size,
         gpus=gpus,
@@ -145,17 +151,18 @@ def command(  # each argument is an option of the command line
         free_bytes=_free(path, free),
         keep=keep,
     )
-    check(given)  # before a database is looked for
-    asked = any(value is not None for value in (since, until, job, limit)) or (
-        getattr(context.get_parameter_source("db"), "name", "") == "COMMANDLINE"  # CKPTPROF_DB is no question
+    check(inputs)  # before opening a database
+    wants_recorded = any(value is not None for value in (since, until, job, limit)) or (
+        getattr(context.get_parameter_source("db"), "name", "")
+        == "COMMANDLINE"  # CKPTPROF_DB alone does not select recorded checkpoints
     )
     measured, code = None, 0
-    if asked or (size is None and parameters is None and cost is None and write is None):
+    if wants_recorded or (size is None and parameters is None and cost is None and write is None):
         query = filters.query(since, until, job, None, _NEWEST if limit is None else limit, now_ns=time.time_ns())
         measured, code = _measured(db, query)
-    made = plan(given, measured)
+    made = plan(inputs, measured)
     if json:
-        output.write(document.dump(document.of(made)))
+        output.write(document.dump(document.to_document(made)))
     else:
         output.use_units()
         colour = output.use_colour(off=no_color)
@@ -167,27 +174,27 @@ def _free(path: str | None, free: float | None) -> float | None:
     if path is None:
         return free
     if free is not None:
-        raise UsageError("--path and --free both say how much is free", hint="give one of them")
+        raise UsageError("--path and --free both give the free space", hint="give one of them")
     try:
-        return float(shutil.disk_usage(path).free)  # what this user may take
+        return float(shutil.disk_usage(path).free)  # available to this user
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         hint = "give a directory that exists, or --free 100TB"
-        raise UsageError(f"--path {path!r}: {why}", hint=hint) from error
+        raise UsageError(f"--path {path!r}: {reason}", hint=hint) from error
 
 
-def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[Measured, int]:
+def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[MeasuredFigures, int]:
     try:
-        report, code = reading_report(named(dbs), query)
+        report, code = read_report(expand_databases(dbs), query)
     except StoreError as error:
-        error.hint = _OR_GIVE.removeprefix("or ") if error.hint is None else f"{error.hint}, {_OR_GIVE}"
+        error.hint = _ALTERNATIVE.removeprefix("or ") if error.hint is None else f"{error.hint}, {_ALTERNATIVE}"
         raise
     found = measure(report.checkpoints)
     if found is None:
         if query.job is None and query.since_ns is None and query.until_ns is None:
-            raise NothingFoundError("no complete save was recorded", hint=_OR_GIVE.removeprefix("or "))
+            raise NothingFoundError("no complete save is recorded", hint=_ALTERNATIVE.removeprefix("or "))
         raise NothingFoundError(
-            "no complete save was recorded that fits the question",
-            hint=f"loosen --since and --job, {_OR_GIVE}",
+            "no recorded complete save matches",
+            hint=f"loosen --since and --job, {_ALTERNATIVE}",
         )
     return found, code

@@ -9,25 +9,33 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import Several, are_of_several, elsewhere, named, reading, reading_several
-from ckptprof.cli.shared import gating, pages
+from ckptprof.cli.database import (
+    MergedDatabases,
+    cover_several_nodes,
+    expand_databases,
+    hint_service_database,
+    read_database,
+    read_databases,
+)
+from ckptprof.cli.shared import fail_conditions, html_option
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Report
 
 if TYPE_CHECKING:
-    from ckptprof.report.conditions import Judged
+    from ckptprof.report.conditions import ConditionResult
 
 All = Annotated[
-    bool, typer.Option("--all", "-a", help="A line for each checkpoint; else, of many, the worst and the last ten.")
+    bool,
+    typer.Option("--all", "-a", help="One line for each checkpoint. Default for many: the worst and the last ten."),
 ]
 EXAMPLES = """
-# All that was recorded
+# Everything recorded
 ckptprof report
-# The last two hours of the jobs whose names begin with train
+# The last two hours of jobs whose names start with train
 ckptprof report --since 2h --job 'train*'
-# A page to look at and to mail
+# A page to view or mail
 ckptprof report --html report.html
-# What several nodes saved together, of copies of their databases
+# Several nodes together, from copies of their databases
 ckptprof report --db 'nodes/*.db'
 # Exit code 7 if one save in twenty blocks training for more than a minute
 ckptprof report --fail-on 'stall_p95>60s'
@@ -44,26 +52,26 @@ def command(  # each argument is an option of the command line
     limit: filters.Limit = None,
     gpus: options.Gpus = None,
     whole: All = False,
-    fail_on: gating.FailOn = None,
-    allow_unknown: gating.AllowUnknown = False,
+    fail_on: fail_conditions.FailOn = None,
+    allow_unknown: fail_conditions.AllowUnknown = False,
     no_pager: options.NoPager = False,
     json: options.Json = False,
-    html: pages.Html = None,
-    out: pages.Out = None,
-    force: pages.Force = False,
-    show: pages.Open = False,
+    html: html_option.Html = None,
+    out: html_option.Out = None,
+    force: html_option.Force = False,
+    show: html_option.Open = False,
     no_color: options.NoColor = False,
 ) -> int:
     """Report the recorded checkpoints, what they cost and what limited them.
 
-    The first line says what limited most of the lost time, the second what to do first; below them the run is one bar,
-    and each save a block as high as it was long. On a terminal, what is longer than it goes to the program in PAGER
-    (less). The ids count copies, too, which only --kind copy lists, but for one that may restore wrongly. The exit code
-    is 3 if there is no checkpoint.
+    The first line names what limited most of the lost time, the second what to do first. Below, the run is one bar and
+    each save a block as high as its duration. On a terminal, long output goes to the program in PAGER (less). Ids also
+    number copies, which only --kind copy lists, except a copy that may restore wrongly. The exit code is 3 if there is
+    no checkpoint.
 
-    Of several databases a line is a checkpoint on all of its nodes: as long as its slowest rank, on corrected clocks. A
-    node is called slow if the others waited for it in three of its last ten saves, beyond what clocks and chance
-    explain. If a database cannot be read, the others are told, and the exit code is 6.
+    With several databases, a line is a checkpoint across all its nodes: as long as its slowest rank, on corrected
+    clocks. A node is called slow if the others waited for it in three of its last ten saves, by more than clock error
+    and chance explain. If a database cannot be read, the others are reported, and the exit code is 6.
 
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
@@ -71,38 +79,38 @@ def command(  # each argument is an option of the command line
     'limit=device'. The names are count, saves, restores, incomplete, risks, share, stall_share, limit; and duration,
     save, restore, stall, at_risk, gpu_seconds, throughput, save_throughput, restore_throughput, size, amplification,
     ceiling_share, each with _min, _mean, _median, _p95, _p99, _max or, for times and sizes, _total. If a condition
-    holds, stderr names it and the exit code is 7. A condition cannot be judged if fewer than half of the checkpoints
+    is met, stderr names it and the exit code is 7. A condition cannot be decided if fewer than half of the checkpoints
     have its figure, or if there is no checkpoint of its kind: then the exit code is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
 
-    html_page = pages.asked(html=html, json=json, out=out, force=force, show=show)
-    judge = _judge_of(fail_on)
+    html_page = html_option.requested_page(html=html, json=json, out=out, force=force, show=show)
+    evaluate = _compile_conditions(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
-    paths = named(db)
-    if are_of_several(paths):
+    paths = expand_databases(db)
+    if cover_several_nodes(paths):
         if html_page is not None:
-            raise UsageError("--html is a page of one node", hint="give its database alone with --db")
-        found = reading_several(paths, query).for_gpus(gpus)
-        _tell(found, whole=whole, json=json, off=no_pager, no_color=no_color)
-        judged = judge(found.report)
-        code = 0 if any(one.holds for one in judged) and not found.unread else found.conclude()
-        return gating.conclude(judged, allow_unknown=allow_unknown) or code
-    with reading(paths[0], prints=html_page is not None) as reader:
+            raise UsageError("--html covers one node only", hint="give one database with --db")
+        found = read_databases(paths, query).with_gpus(gpus)
+        _write_merged(found, whole=whole, json=json, off=no_pager, no_color=no_color)
+        results = evaluate(found.report)
+        code = 0 if any(one.is_met for one in results) and not found.unread else found.conclude()
+        return fail_conditions.report_conditions(results, allow_unknown=allow_unknown) or code
+    with read_database(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
             html_page.write(reader, report, name="ckptprof-report.html")
     if json:
         output.write(document.dump(document.report_document(report)))
-    judged = judge(report)
-    if not report.checkpoints and not any(one.holds for one in judged):
+    results = evaluate(report)
+    if not report.checkpoints and not any(one.is_met for one in results):
         message, hint = terminal.explain_empty(report)
-        raise NothingFoundError(message, hint=elsewhere(db) or hint)
+        raise NothingFoundError(message, hint=hint_service_database(db) or hint)
     if not json and html_page is None:
         output.use_units()
         colour = output.use_colour(off=no_color)
         width = output.terminal_width()
-        is_cut = limit is not None and len(report.checkpoints) >= limit
+        is_limited = limit is not None and len(report.checkpoints) >= limit
         text = terminal.render(
             report,
             width=width,
@@ -110,25 +118,25 @@ def command(  # each argument is an option of the command line
             zone=output.LocalZone(),
             whole=whole,
             remarks=[
-                *([f"--limit {limit}: older checkpoints count in no figure here."] if is_cut else []),
-                *([f"T{told[1:]}."] if (told := elsewhere(db)) is not None else []),
+                *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_limited else []),
+                *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
             ],
         )
         if not output.page(text, off=no_pager):
             output.write(text)
-    return gating.conclude(judged, allow_unknown=allow_unknown)
+    return fail_conditions.report_conditions(results, allow_unknown=allow_unknown)
 
 
-def _tell(found: Several, *, whole: bool, json: bool, off: bool, no_color: bool) -> None:
+def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool, no_color: bool) -> None:
     """Write the report of several databases; `off`: without a pager."""
-    from ckptprof.report.cluster import document, page  # noqa: PLC0415 # for several databases only
+    from ckptprof.report.cluster import cluster_document, nodes_report  # noqa: PLC0415 # for several databases only
     from ckptprof.report.document import dump  # noqa: PLC0415 # as above
 
     if json:
-        output.write(dump(document.report_document(found.checkpoints, found.records, found.unread)))
+        output.write(dump(cluster_document.report_document(found.checkpoints, found.records, found.unread)))
     elif found.checkpoints:
         output.use_units()
-        text = page.render(
+        text = nodes_report.render(
             found.checkpoints,
             found.records,
             found.unread,
@@ -141,11 +149,11 @@ def _tell(found: Several, *, whole: bool, json: bool, off: bool, no_color: bool)
             output.write(text)
 
 
-def _judge_of(fail_on: list[str] | None) -> Callable[[Report], list[Judged]]:
-    """Read the conditions before anything is looked up; raises UsageError."""
+def _compile_conditions(fail_on: list[str] | None) -> Callable[[Report], list[ConditionResult]]:
+    """Parse the conditions before anything is read; raises UsageError."""
     if not fail_on:
         return lambda _: []
     from ckptprof.report import conditions  # noqa: PLC0415 # `--help` does not need it
 
-    asked = conditions.parse(fail_on, conditions.NAMES)
-    return lambda report: conditions.judge(report, asked)
+    parsed = conditions.parse(fail_on, conditions.NAMES)
+    return lambda report: conditions.evaluate(report, parsed)

@@ -1,4 +1,4 @@
-"""Run one command and report every checkpoint that it and its descendants save or restore."""
+"""Run a command and report every checkpoint that it and its descendants save or restore."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ckptprof.cli import options, output
 from ckptprof.errors import UsageError
 from ckptprof.model import Report
 from ckptprof.report import document, terminal
-from ckptprof.report.hints import typed
+from ckptprof.report.hints import with_databases
 from ckptprof.report.summary import without_copies
 
 if TYPE_CHECKING:
-    from ckptprof.cli.shared.beside import Beside
-    from ckptprof.service.commands.running import Outcome
+    from ckptprof.cli.shared.command_screen import CommandScreen
+    from ckptprof.service.commands.running import RunOutcome
 
 EXAMPLES = """
-# One command; what it saved and restored is reported when it ends
+# One command, with a report at its end
 ckptprof run -- python train.py
-# A job that runs already: until it ends, or until Ctrl-C, which does not end the job
+# A running job, until it ends or you press Ctrl-C (the job continues)
 ckptprof run --pid 4242
-# On a screen while it runs; what it prints goes to ckptprof-run.PID.out
+# A live screen while it runs; its output goes to ckptprof-run.PID.out
 ckptprof run --live -- python train.py
 # In a database of its own, with the report in a file
 ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
@@ -37,26 +37,26 @@ ckptprof run --db before.db --json --output report.json -- python train.py --lr 
 Arguments = Annotated[list[str] | None, options.argument("[--] CMD [ARG]...", "The command and its arguments.")]
 Pid = Annotated[
     int | None,
-    options.given(
+    options.option(
         "--pid",
         "PID",
-        "Join this process and its children instead: until it ends, or until Ctrl-C.",
-        parser=options.whole("--pid", least=1),
+        "Attach to this process and its children, until it ends or you press Ctrl-C.",
+        parser=options.whole_number("--pid", least=1),
     ),
 ]
 Output = Annotated[
     Path | None,
-    options.given("--output", "FILE", "Write the report to FILE instead of stderr.", short="-o", readable=False),
+    options.option("--output", "FILE", "Write the report to FILE instead of stderr.", short="-o", readable=False),
 ]
 Live = Annotated[
     bool,
     typer.Option(
         "--live",
-        help="Show while it runs what goes on, as `ckptprof live` does. The command reads nothing from the terminal "
-        "then, and prints into the file ckptprof-run.PID.out here; q leaves the screen and stops nothing.",
+        help="Show a live screen while it runs, as `ckptprof live` does. The command then gets no terminal input, and "
+        "its output goes to the file ckptprof-run.PID.out here; q closes the screen, the command continues.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoints, and print no report at the end.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoints without printing a report.")]
 
 
 def command(
@@ -71,18 +71,20 @@ def command(
     quiet: Quiet = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Run one command and report every checkpoint that it and its descendants save or restore.
+    """Run a command and report every checkpoint that it and its descendants save or restore.
 
-    No privilege is needed for your own processes. The report goes to stderr; the exit code is the command's own, and 0
-    of a process that was joined.
+    No privileges are needed for your own processes. The report goes to stderr. The exit code is that of the command, or
+    0 with --pid.
     """
     if arguments and pid is not None:
-        raise UsageError("a command was given, and --pid too", hint="--pid joins what runs already, and starts nothing")
+        raise UsageError(
+            "a command and --pid were both given", hint="--pid attaches to a running process; leave the command out"
+        )
     if not arguments and pid is None:
         raise UsageError("no command was given", hint="ckptprof run -- python train.py")
-    from ckptprof.service.commands.target import open_target  # noqa: PLC0415 - `--help` needs none of it
+    from ckptprof.service.commands.output_file import open_output  # noqa: PLC0415 - `--help` needs none of it
 
-    target = None if output_path is None else open_target(output_path, 0o666)  # after a day it would be late to fail
+    target = None if output_path is None else open_output(output_path, 0o666)  # fail before the command runs
     from ckptprof.service.commands.running import record  # noqa: PLC0415 - likewise
 
     with contextlib.ExitStack() as stack:
@@ -93,33 +95,33 @@ def command(
     if quiet:
         return outcome.exit_code
     try:
-        _write(without_copies(outcome.report), target, partial(_why_none, outcome), json=json, no_color=no_color)
-    except Exception as error:  # noqa: BLE001 - whatever is wrong with our report, the command's code matters more
+        _write(without_copies(outcome.report), target, partial(_explain_empty, outcome), json=json, no_color=no_color)
+    except Exception as error:  # noqa: BLE001 - the exit code of the command matters more than our report
         from ckptprof.service.recorder import messages  # noqa: PLC0415
 
         reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
-        messages.warn(typed(f"the report could not be written: {reason}; see `ckptprof report`"))
+        messages.warn(with_databases(f"the report could not be written: {reason}; see `ckptprof report`"))
     return outcome.exit_code
 
 
-def _screen(*, starts: bool, no_color: bool) -> Beside | None:
-    """Return a screen beside what runs; None if there can be none, which is told."""
-    from ckptprof.cli.shared.beside import Beside, is_possible  # noqa: PLC0415 - `--help` needs none of it
+def _screen(*, starts: bool, no_color: bool) -> CommandScreen | None:
+    """Return a screen for the command; None, with a message, if there is no terminal."""
+    from ckptprof.cli.shared.command_screen import CommandScreen, is_possible  # noqa: PLC0415 - `--help` needs none of it
 
     if is_possible():
         output.use_units()
-        return Beside(starts=starts, colour=output.use_colour(off=no_color))
+        return CommandScreen(starts=starts, colour=output.use_colour(off=no_color))
     from ckptprof.service.recorder import messages  # noqa: PLC0415 - likewise
 
-    messages.say("--live needs a terminal, and to be in its foreground: it goes on without a screen")
+    messages.info("--live needs a terminal in the foreground: continuing without a screen")
     return None
 
 
-def _why_none(outcome: Outcome, report: Report) -> tuple[str, str]:
-    from ckptprof.report.why import nearest  # noqa: PLC0415 - imports the tables of the detection
+def _explain_empty(outcome: RunOutcome, report: Report) -> tuple[str, str]:
+    from ckptprof.report.why import closest_candidate  # noqa: PLC0415 - imports the tables of the detection
 
     message, hint = terminal.explain_empty_run(report)
-    return message, nearest(outcome.rejected) or hint
+    return message, closest_candidate(outcome.rejected) or hint
 
 
 def _write(
@@ -145,5 +147,5 @@ def _write(
         stream.flush()
     finally:
         if target is not None:
-            with contextlib.suppress(OSError):  # it tries again what `flush` could not do
+            with contextlib.suppress(OSError):  # it repeats the failed `flush`
                 stream.close()

@@ -14,9 +14,9 @@ from ckptprof.errors import UsageError
 
 EXAMPLES = """
 ckptprof version
-# With those of Python and of the kernel
+# With the versions of Python and the kernel
 ckptprof version --json
-# What a program may rely on in the documents of this version
+# The JSON Schema of the report document
 ckptprof version --schema report
 """
 
@@ -35,7 +35,7 @@ def command(
     if not json and schema is None:
         sys.stdout.write(f"ckptprof {__version__}\n")
         return
-    import json as codec  # noqa: PLC0415 # not needed for the plain line
+    import json as codec  # noqa: PLC0415 # not needed for plain text
 
     if schema is not None:
         from ckptprof.cli.shared import schemas  # noqa: PLC0415 # imports all that has a document

@@ -1,1 +1,1 @@
-"""Pure: checkpoints as the databases of several nodes tell them, to the checkpoints of the jobs on all of them."""
+"""Pure: merges the checkpoints of several nodes' databases into checkpoints of jobs."""

@@ -5,69 +5,71 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.detection_knowledge import Knowledge
 
 BUDGET_BYTES = 16_000_000  # a service of 40 MB, with what Python needs beside it, takes some 80 MB
-_LEAST_SHARE = 1 / 8  # of its bound each kind keeps so much in any case: a thousand files
+_MIN_SHARE = 1 / 8  # of its bound each kind keeps so much in any case: a thousand files
 
 
-class Kept(NamedTuple):
+class RetainedKind(NamedTuple):
     """One kind of retained data."""
 
     bytes_each: int  # with what it refers to and its places in mappings; measured, see tests/detect/test_budget.py
     number: Callable[[], int]
-    cut: Callable[[float], object] | None = None  # to a share of its bound; None: it goes by its age alone
+    shrink: Callable[[float], object] | None = None  # to a share of its bound; None: it goes by its age alone
 
 
 class Budget:
     """Sums retained data by numbers and measured sizes; events not yet decided are never cut, and may exceed it."""
 
-    def __init__(self, kinds: Sequence[Kept], limit_bytes: int = BUDGET_BYTES) -> None:
+    def __init__(self, kinds: Sequence[RetainedKind], limit_bytes: int = BUDGET_BYTES) -> None:
         self._kinds = tuple(kinds)
         self._limit_bytes = limit_bytes
         self.forgotten_bytes = 0  # before their time, for want of room
 
     @property
-    def kept_bytes(self) -> int:
+    def retained_bytes(self) -> int:
         """About how many bytes are retained now."""
         return sum(kind.bytes_each * kind.number() for kind in self._kinds)
 
-    def keep(self) -> None:
+    def shrink_to_limit(self) -> None:
         """Shrink all kinds to the largest share of their bounds that fits: small ones lose nothing."""
-        before = kept = self.kept_bytes
+        before = retained_bytes = self.retained_bytes
         share = 1.0
-        while kept > self._limit_bytes and share > _LEAST_SHARE:
-            share = max(_LEAST_SHARE, 0.75 * share)
+        while retained_bytes > self._limit_bytes and share > _MIN_SHARE:
+            share = max(_MIN_SHARE, 0.75 * share)
             for kind in self._kinds:
-                if kind.cut is not None:
-                    kind.cut(share)
-            kept = self.kept_bytes
-        self.forgotten_bytes += before - kept
+                if kind.shrink is not None:
+                    kind.shrink(share)
+            retained_bytes = self.retained_bytes
+        self.forgotten_bytes += before - retained_bytes
 
 
-def kinds_of(known: Knowledge) -> list[Kept]:
+def retained_kinds(known: Knowledge) -> list[RetainedKind]:
     """Return the kinds of retained data, with sizes measured in everyday work at both levels."""
     world, transfers = known.world, known.transfers
     return [
-        Kept(2200, transfers.traced.__len__, transfers.traced.cut),
-        Kept(750, transfers.traced.lives.__len__, transfers.traced.lives.cut),
-        Kept(600, transfers.facts.__len__, transfers.facts.cut),
-        Kept(1200, transfers.recent.__len__, transfers.recent.cut),
-        Kept(520, transfers.openings.__len__, transfers.openings.cut),
-        Kept(400, transfers.removals.__len__, transfers.removals.cut),
-        Kept(320, transfers.writeback.__len__, transfers.writeback.cut),
-        Kept(300, known.past.__len__, known.past.cut),
-        Kept(250, transfers.saved.__len__, transfers.saved.cut),
-        Kept(1200, world.jobs.__len__),
-        Kept(1200, world.histories.__len__),
-        Kept(300, lambda: world.intervals),
-        Kept(1, lambda: world.usage.kept_bytes, world.usage.cut),
-        Kept(1, lambda: world.devices.clients.kept_bytes, world.devices.clients.cut),
-        Kept(1, lambda: world.devices.connections.kept_bytes, world.devices.connections.cut),
-        Kept(1, lambda: transfers.sent.moved.kept_bytes, transfers.sent.moved.cut),
-        Kept(900, lambda: transfers.sent.counted),
-        Kept(220, lambda: transfers.sent.points, transfers.sent.cut),
-        Kept(28, lambda: transfers.polled.looks),
-        Kept(200, world.threads.__len__),
-        Kept(20, world.calls.__len__),
+        RetainedKind(2200, transfers.traced.__len__, transfers.traced.shrink),
+        RetainedKind(750, transfers.traced.file_events.__len__, transfers.traced.file_events.shrink),
+        RetainedKind(600, transfers.facts.__len__, transfers.facts.shrink),
+        RetainedKind(1200, transfers.recent.__len__, transfers.recent.shrink),
+        RetainedKind(520, transfers.openings.__len__, transfers.openings.shrink),
+        RetainedKind(400, transfers.removals.__len__, transfers.removals.shrink),
+        RetainedKind(320, transfers.writeback.__len__, transfers.writeback.shrink),
+        RetainedKind(300, known.history.__len__, known.history.shrink),
+        RetainedKind(250, transfers.saved.__len__, transfers.saved.shrink),
+        RetainedKind(1200, world.jobs.__len__),
+        RetainedKind(1200, world.histories.__len__),
+        RetainedKind(300, lambda: world.interval_count),
+        RetainedKind(1, lambda: world.usage.retained_bytes, world.usage.shrink),
+        RetainedKind(1, lambda: world.devices.clients.retained_bytes, world.devices.clients.shrink),
+        RetainedKind(1, lambda: world.devices.connections.retained_bytes, world.devices.connections.shrink),
+        RetainedKind(
+            1, lambda: transfers.sent.transferred_bytes.retained_bytes, transfers.sent.transferred_bytes.shrink
+        ),
+        RetainedKind(900, lambda: transfers.sent.counted_connections),
+        RetainedKind(220, lambda: transfers.sent.point_count, transfers.sent.shrink),
+        RetainedKind(28, lambda: transfers.polled.sample_count),
+        RetainedKind(200, world.threads.__len__),
+        RetainedKind(20, world.calls.__len__),
     ]

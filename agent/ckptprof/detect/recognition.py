@@ -10,30 +10,30 @@ from dataclasses import dataclass
 import msgspec
 
 from ckptprof.detect.describe.checkpoint import assemble
-from ckptprof.detect.describe.completeness import note_complete
+from ckptprof.detect.describe.completeness import record_complete
 from ckptprof.detect.describe.revisions import Revisions
-from ckptprof.detect.describe.stall import note_stall
+from ckptprof.detect.describe.stall import record_stall
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.copies import Copies
+from ckptprof.detect.events.copy_sides import Copies
 from ckptprof.detect.events.decision import Decision, decide, evidence_of
-from ckptprof.detect.events.decision_table import NEEDED, Hypothesis
-from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.event import Event, is_weak
-from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.events.signal import Signal
+from ckptprof.detect.events.decision_table import REQUIRED_SUMS, Hypothesis
+from ckptprof.detect.events.deferred import PendingEvent
+from ckptprof.detect.events.detection_knowledge import Knowledge
+from ckptprof.detect.events.event_context import EventContext, is_weak_framework
+from ckptprof.detect.events.placeholders import Placeholders
+from ckptprof.detect.events.signal_values import Signal
 from ckptprof.detect.events.signals import signals_of
-from ckptprof.detect.events.signals.copies import counterparts
-from ckptprof.detect.events.stand_ins import StandIns
-from ckptprof.detect.tolerances import TELLING_BYTES
-from ckptprof.detect.transfers.remembered import Saved
+from ckptprof.detect.events.signals.copies import find_counterparts
+from ckptprof.detect.tolerances import SIGNIFICANT_BYTES
+from ckptprof.detect.transfers.recent_files import SavedNames
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.frameworks.names import read_name
+from ckptprof.frameworks.file_names import parse_name
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Kind, Status
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class EventDecision:
     """A decision on an event, for `replay --why`."""
 
     number: int  # counts those of a recording
@@ -61,7 +61,7 @@ class Judged:
         """Whether it was no checkpoint and no copy, as far as known then."""
         if self.decision.override is not None:
             return not self.decision.is_copy_or_stream
-        return self.decision.save_or_restore < NEEDED[Hypothesis.SAVE if self.writes else Hypothesis.RESTORE]
+        return self.decision.save_or_restore < REQUIRED_SUMS[Hypothesis.SAVE if self.writes else Hypothesis.RESTORE]
 
 
 class Recogniser:
@@ -71,75 +71,79 @@ class Recogniser:
         self._known = known
         self._revisions = revisions
         self._copies = Copies()
-        self._stand_ins = StandIns()
-        self._judged = 0
-        self.judged: deque[Judged] = deque(maxlen=MAX_RECENT)
+        self._placeholders = Placeholders()
+        self._decision_count = 0
+        self.decisions: deque[EventDecision] = deque(maxlen=MAX_RECENT)
 
-    def take(self, samples: FrameSamples) -> None:
+    def ingest(self, samples: FrameSamples) -> None:
         """Ingest a frame's deletions."""
-        self._stand_ins.take(samples)
+        self._placeholders.ingest(samples)
 
-    def judge(self, candidate: Candidate) -> list[Checkpoint]:
+    def classify(self, candidate: Candidate) -> list[Checkpoint]:
         """Decide the candidate; return the reports that follow, of earlier events as well."""
-        if candidate.bytes < TELLING_BYTES:
+        if candidate.bytes < SIGNIFICANT_BYTES:
             return []
-        event = Event(candidate, self._known)
+        event = EventContext(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
-        made = None if decision.is_nothing else self._describe(candidate, evidence_of(signals), decision)
-        if made is None or CUT_AT_END not in made.cuts:  # with what follows of it a part is no series
-            past = event.remembered._replace(is_nothing=made is None)
-            self._known.past.note(event.job, past, writes=event.writes)
-        if decision.ends_series:
-            self._known.deferred.drop(event.job, event.remembered)
-        self._note(candidate, signals, decision, made)
+        checkpoint = None if decision.is_nothing else self._describe(candidate, evidence_of(signals), decision)
+        if checkpoint is None or CUT_AT_END not in checkpoint.cuts:  # with what follows of it a part is no series
+            history_event = event.history_event._replace(is_rejected=checkpoint is None)
+            self._known.history.record(event.job, history_event, writes=event.writes)
+        if decision.marks_series_as_data:
+            self._known.deferred.drop(event.job, event.history_event)
+        self._record_decision(candidate, signals, decision, checkpoint)
         if event.writes and candidate.is_sent:
-            self._revisions.sent(event)
+            self._revisions.record_upload(event)
         elif event.writes:
-            self._stand_ins.written(event)
-        if made is None:
+            self._placeholders.record_written(event)
+        if checkpoint is None:
             return []
-        pending = self._pending(event, made, decision)
+        pending = self._pending(event, checkpoint, decision)
         if decision.deferral is not None:
-            self._hold(pending)
+            self._defer(pending)
             return []
         if decision.is_copy_or_stream:
             if event.writes:
-                self._stand_ins.note(made, event)
-            others = None if event.writes else frozenset(move.path for move in counterparts(event))
-            return self._copies.add(made, event.remembered, others)
-        return self._recognised(pending)
+                self._placeholders.add_copy(checkpoint, event)
+            counterpart_paths = (
+                None if event.writes else frozenset(transfer.path for transfer in find_counterparts(event))
+            )
+            return self._copies.add(checkpoint, event.history_event, counterpart_paths)
+        return self._report_recognised(pending)
 
-    def _hold(self, pending: Pending) -> None:
+    def _defer(self, pending: PendingEvent) -> None:
         """Defer one; of receptions from an object store only the first: a job restores before it fetches data."""
         known, job = self._known, pending.checkpoint.job
-        if pending.checkpoint.kind is not Kind.RESTORE or not known.deferred.fetched(job, pending.event, known.past):
-            known.deferred.hold(pending)
+        if pending.checkpoint.kind is not Kind.RESTORE or not known.deferred.fetched_by(
+            job, pending.event, known.history
+        ):
+            known.deferred.defer(pending)
 
-    def foresee(self, candidate: Candidate) -> Pending | None:
+    def forecast(self, candidate: Candidate) -> PendingEvent | None:
         """Return the save or restore that a candidate is, or may be, if it gets no more parts; record nothing."""
-        event = Event(candidate, self._known)
+        event = EventContext(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
         if decision.is_nothing or (decision.is_copy_or_stream and decision.deferral is None):
             return None
-        made, *_ = assemble(candidate, list(evidence_of(signals)), decision.confidence, self._known)
-        return self._pending(event, made, decision)
+        checkpoint, *_ = assemble(candidate, list(evidence_of(signals)), decision.confidence, self._known)
+        return self._pending(event, checkpoint, decision)
 
-    def adopt(self, left: Iterable[Pending]) -> list[Checkpoint]:
+    def adopt_pending(self, pending: Iterable[PendingEvent]) -> list[Checkpoint]:
         """Adopt the pending events of the previous session; return the certain ones. Another boot continues none."""
         reported = []
-        for one in left:
+        for one in pending:
             if one.boot_id != self._known.world.header.boot_id:
                 reported += [one.checkpoint] if one.if_alone is None else []
                 continue
-            made = one.checkpoint
-            if CUT_AT_END not in made.cuts:
-                self._known.past.note(made.job, one.event, writes=made.kind is Kind.SAVE)
+            checkpoint = one.checkpoint
+            if CUT_AT_END not in checkpoint.cuts:
+                self._known.history.record(checkpoint.job, one.event, writes=checkpoint.kind is Kind.SAVE)
             if one.if_alone is None:
-                reported += self._recognised(one)
+                reported += self._report_recognised(one)
             else:
-                self._known.deferred.hold(one)
+                self._known.deferred.defer(one)
         return reported
 
     def dismiss(self, candidate: Candidate) -> None:
@@ -148,36 +152,36 @@ class Recogniser:
             seconds = (candidate.end_ns - candidate.start_ns) / 1e9
             text = f"{len(candidate.parts)} files in {seconds:.0f} s without an end, under names of no framework"
             signals = (Signal("endless", "endless", text),)
-            self._note(candidate, signals, decide(signals), None)
+            self._record_decision(candidate, signals, decide(signals), None)
 
-    def settle(self, now_ns: int, *, goes_on: bool = False) -> list[Checkpoint]:
+    def release_expired(self, now_ns: int, *, goes_on: bool = False) -> list[Checkpoint]:
         """Return events whose wait has expired; those waiting for their series may continue after a pause."""
-        done = self._copies.take(now_ns, self._known.transfers.saved)
-        done += self._stand_ins.tell(now_ns, self._known.world.ended)
-        self._known.deferred.drop_answered(self._known.past)
-        for deferred in [] if goes_on else self._known.deferred.expire(now_ns, self._known.world.ended):
+        done = self._copies.release_unpaired(now_ns, self._known.transfers.saved)
+        done += self._placeholders.take_revised(now_ns, self._known.world.ended)
+        self._known.deferred.drop_returned(self._known.history)
+        for deferred in [] if goes_on else self._known.deferred.take_expired(now_ns, self._known.world.ended):
             if deferred.if_alone is Hypothesis.SAVE:
                 done += self._fetched_before(deferred)
-                done.append(self._saved(deferred))
+                done.append(self._record_saved(deferred))
             else:
                 copy = self._as_copy(deferred.checkpoint, writes=True)
                 done += self._copies.add(copy, deferred.event, None)
         return done
 
-    def _pending(self, event: Event, made: Checkpoint, decision: Decision) -> Pending:
+    def _pending(self, event: EventContext, made: Checkpoint, decision: Decision) -> PendingEvent:
         boot_id = self._known.world.header.boot_id
         if_alone = decision.hypothesis if decision.deferral is not None else None
-        return Pending(made, event.remembered, event.candidate.directory, boot_id, if_alone)
+        return PendingEvent(made, event.history_event, event.candidate.directory, boot_id, if_alone)
 
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
         copied = decision.is_copy_or_stream and decision.deferral is None
         why = list(evidence), decision.confidence
         checkpoint, blind, stall = assemble(candidate, *why, self._known, is_copy=copied)
-        note_stall(candidate, stall, self._known)
+        record_stall(candidate, stall, self._known)
         if not candidate.is_sent:  # of what went to files more becomes known
-            self._revisions.note(candidate, checkpoint, blind)
+            self._revisions.record(candidate, checkpoint, blind)
         if candidate.writes and checkpoint.status is Status.COMPLETE and not copied:
-            note_complete(candidate, self._known.past)
+            record_complete(candidate, self._known.history)
         return self._as_copy(checkpoint, writes=candidate.writes) if copied else checkpoint
 
     def _uid_of_copy(self, made: Checkpoint, *, writes: bool) -> str:
@@ -190,52 +194,54 @@ class Recogniser:
             made, kind=Kind.COPY, uid=uid, mode=None, stall_ns=None, blocked=(), overheads=()
         )
 
-    def _recognised(self, sure: Pending) -> list[Checkpoint]:
+    def _report_recognised(self, pending: PendingEvent) -> list[Checkpoint]:
         """Return a save or restore, and the earlier events that it confirms as saves."""
-        if sure.checkpoint.kind is Kind.SAVE:
-            earlier = self._known.deferred.release(sure.checkpoint.job, sure.event)
-            return [*self._fetched_before(sure), *map(self._saved, earlier), self._saved(sure)]
-        if sure.checkpoint.sent is not None:
-            earlier = self._known.deferred.fetched_back(sure.event, self._known.past)
+        if pending.checkpoint.kind is Kind.SAVE:
+            earlier = self._known.deferred.take_recurring(pending.checkpoint.job, pending.event)
+            return [*self._fetched_before(pending), *map(self._record_saved, earlier), self._record_saved(pending)]
+        if pending.checkpoint.sent is not None:
+            earlier = self._known.deferred.take_fetched_again(pending.event, self._known.history)
         else:
-            earlier = self._known.deferred.read_again(sure.event)
-            if any(reason.name == "resumes" for reason in sure.checkpoint.evidence):
-                self._known.past.note_resumed(sure.event)
-                earlier += self._known.deferred.resumed(sure.event)
-        return [self._saved(one) for one in (*earlier, sure)]
+            earlier = self._known.deferred.take_reread(pending.event)
+            if any(reason.name == "resumes" for reason in pending.checkpoint.evidence):
+                self._known.history.record_resumed(pending.event)
+                earlier += self._known.deferred.take_resumed(pending.event)
+        return [self._record_saved(one) for one in (*earlier, pending)]
 
-    def _fetched_before(self, saved: Pending) -> list[Checkpoint]:
+    def _fetched_before(self, saved: PendingEvent) -> list[Checkpoint]:
         """Return the restores from an object store that a save confirms."""
         job = saved.checkpoint.job
-        return [one.checkpoint for one in self._known.deferred.saved_later(job, saved.event, self._known.past)]
+        return [one.checkpoint for one in self._known.deferred.take_saved_later(job, saved.event, self._known.history)]
 
-    def _saved(self, sure: Pending) -> Checkpoint:
+    def _record_saved(self, pending: PendingEvent) -> Checkpoint:
         """Record a save and return it; a restore gets the framework and step of its save."""
-        checkpoint, paths = sure.checkpoint, sure.event.paths
+        checkpoint, paths = pending.checkpoint, pending.event.paths
         if checkpoint.kind is Kind.SAVE:
-            self._known.past.note_state(sure.event)
+            self._known.history.record_state(pending.event)
         if checkpoint.sent is not None:
             return checkpoint
         if checkpoint.kind is not Kind.SAVE:
-            return _recalled(paths, checkpoint, self._known)
-        self._stand_ins.saved(sure.event)
-        checkpoint = _named_as_its_like(paths, checkpoint, self._known)
-        for path in (*(stream.path for stream in checkpoint.streams), sure.directory):
-            self._known.transfers.saved[path] = Saved(checkpoint.framework, checkpoint.step)
+            return _with_save_names(paths, checkpoint, self._known)
+        self._placeholders.record_save(pending.event)
+        checkpoint = _with_neighbour_framework(paths, checkpoint, self._known)
+        for path in (*(stream.path for stream in checkpoint.streams), pending.directory):
+            self._known.transfers.saved[path] = SavedNames(checkpoint.framework, checkpoint.step)
         return checkpoint
 
-    def _note(
-        self, candidate: Candidate, signals: tuple[Signal, ...], decision: Decision, made: Checkpoint | None
+    def _record_decision(
+        self, candidate: Candidate, signals: tuple[Signal, ...], decision: Decision, checkpoint: Checkpoint | None
     ) -> None:
-        self._judged += 1
+        self._decision_count += 1
         path = max(candidate.parts, key=lambda part: part.bytes).path
-        uids = (made.uid, self._uid_of_copy(made, writes=candidate.writes)) if made is not None else ()
+        uids = (
+            (checkpoint.uid, self._uid_of_copy(checkpoint, writes=candidate.writes)) if checkpoint is not None else ()
+        )
         start_ns = self._known.world.clock.wall(candidate.start_ns)
-        own = (candidate.bytes, candidate.writes, candidate.job, start_ns)
-        self.judged.append(Judged(self._judged, uids, path, *own, signals, decision))
+        identity = (candidate.bytes, candidate.writes, candidate.job, start_ns)
+        self.decisions.append(EventDecision(self._decision_count, uids, path, *identity, signals, decision))
 
 
-def _recalled(paths: Collection[str], restore: Checkpoint, known: Knowledge) -> Checkpoint:
+def _with_save_names(paths: Collection[str], restore: Checkpoint, known: Knowledge) -> Checkpoint:
     """Return the restore with framework and step of the save of its files, if all are of one."""
     found = {known.transfers.saved.get(path) for path in paths}
     if len(found) != 1:
@@ -243,22 +249,24 @@ def _recalled(paths: Collection[str], restore: Checkpoint, known: Knowledge) -> 
     save = found.pop()
     if save is None:
         return restore
-    step = save.step if restore.step is None and not _says_step(paths) else restore.step
+    step = save.step if restore.step is None and not _has_step(paths) else restore.step
     return msgspec.structs.replace(restore, framework=save.framework or restore.framework, step=step)
 
 
-def _named_as_its_like(paths: Collection[str], save: Checkpoint, known: Knowledge) -> Checkpoint:
+def _with_neighbour_framework(paths: Collection[str], save: Checkpoint, known: Knowledge) -> Checkpoint:
     """Return the save of an alias with the framework of saves and restores alongside, if they agree."""
-    if _says_step(paths) or not is_weak(save.framework) or not all(read_name(path).alias for path in paths):
+    if _has_step(paths) or not is_weak_framework(save.framework) or not all(parse_name(path).alias for path in paths):
         return save
     folders = {path.rpartition("/")[0] for path in paths}
-    beside = (
-        path for folder in folders for path in (*known.transfers.saved.in_folder(folder), *known.past.in_folder(folder))
+    neighbour_paths = (
+        path
+        for folder in folders
+        for path in (*known.transfers.saved.in_folder(folder), *known.history.paths_in_folder(folder))
     )
-    frameworks = {read_name(path).framework for path in beside}
+    frameworks = {parse_name(path).framework for path in neighbour_paths}
     found = {framework.name for framework in frameworks if framework is not None and not framework.weak}
     return msgspec.structs.replace(save, framework=found.pop()) if len(found) == 1 else save
 
 
-def _says_step(paths: Collection[str]) -> bool:
-    return any(read_name(path).step is not None for path in paths)
+def _has_step(paths: Collection[str]) -> bool:
+    return any(parse_name(path).step is not None for path in paths)

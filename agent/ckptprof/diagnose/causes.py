@@ -13,10 +13,10 @@ class Cause(Enum):
     """A cause; one place in the code finds it, with its own text."""
 
     PREVIOUS_SAVE = auto()  # before the first byte: the save before was still being written
-    CAME_IN = auto()  # before the first byte: state was received over the network
-    GREW = auto()  # before the first byte: memory grew
+    STATE_RECEIVED_BEFORE = auto()  # before the first byte: state was received over the network
+    MEMORY_GREW = auto()  # before the first byte: memory grew
     BUSY_BEFORE = auto()  # before the first byte: the writer's process was on CPU
-    UNTOLD_BEFORE = auto()  # before the first byte, cause not known
+    UNKNOWN_BEFORE = auto()  # before the first byte, cause not known
     PARSED = auto()  # after the last byte of a restore: memory grew
     PACKED = auto()  # after the last byte of a save: programs of its own read it
     DELETION = auto()
@@ -29,7 +29,7 @@ class Cause(Enum):
     SMALL_OPERATIONS_CAPPED = auto()  # by a limit on operations
     DEVICE = auto()
     DEVICE_CAPPED = auto()  # by a limit that is set
-    DEVICE_PACED = auto()  # throttled before its queue
+    DEVICE_THROTTLED = auto()  # throttled before its queue
     LINK = auto()  # at its speed
     LINK_EVEN = auto()  # at its highest observed rate, or at a constant rate: may be due to a server
     LINK_SHAPED = auto()  # its queueing discipline delayed packets
@@ -40,7 +40,7 @@ class Cause(Enum):
     DAEMON = auto()  # the process that serves a FUSE mount was at work here all the while
     SERVER = auto()
     WINDOW = auto()  # the server did not accept the bytes, by TCP
-    RESENT = auto()  # requests were retransmitted, by the client's counters, as for those below
+    RETRANSMITTED = auto()  # requests were retransmitted, by the client's counters, as for those below
     DELAYED = auto()  # the server said: later
     COMMITS = auto()  # the server brought it to its stable storage
     ONE_CONNECTION = auto()  # requests waited at this end for one connection
@@ -56,7 +56,7 @@ class Cause(Enum):
     LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it
     THREADS = auto()  # other threads of its process computed
     MESSAGES = auto()  # sends and receives
-    CAME_IN_MEANWHILE = auto()  # asleep while state was received over the network
+    STATE_RECEIVED = auto()  # asleep while state was received over the network
     PAUSED = auto()  # requested sleep
     UNEXPLAINED = auto()
 
@@ -109,14 +109,16 @@ class Wait:
 
 
 @dataclass(frozen=True)
-class Spent:
+class AttributedTime:
     """Seconds of the critical path with their cause."""
 
     cause: Cause
     limit: Limit | None  # None: time that nothing explains
     seconds: float
     text: str  # for a person
-    alone: str | None = None  # the single writer of several ranks, in words: more writers would have shared it out
+    single_writer: str | None = (
+        None  # the single writer of several ranks, in words: more writers would have shared it out
+    )
 
     def __str__(self) -> str:
         return f"{seconds(self.seconds)} {self.words}"
@@ -129,4 +131,4 @@ class Spent:
     @property
     def words(self) -> str:
         """Text for users."""
-        return self.text if self.alone is None else f"{self.alone}: {self.text}"
+        return self.text if self.single_writer is None else f"{self.single_writer}: {self.text}"

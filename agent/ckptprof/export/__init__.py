@@ -1,1 +1,1 @@
-"""What other programs read: Prometheus."""
+"""Export to other programs: Prometheus, OpenTelemetry, files."""

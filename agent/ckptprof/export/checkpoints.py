@@ -1,6 +1,6 @@
-"""The families of checkpoints: each is counted once, however often it is told again as more becomes known of it.
+"""Metric families of checkpoints: each checkpoint is counted once, later revisions add only the difference.
 
-The label values of what limited them are the closed lists of `verdicts` and three words.
+The values of the label `limit` are the closed list of `verdicts`, `unexplained` included.
 """
 
 from __future__ import annotations
@@ -12,50 +12,50 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import Metric
 
-from ckptprof.export.columns import Column, collect, unlabelled
+from ckptprof.export.columns import MetricColumn, collect, unlabelled
 from ckptprof.export.labels import UNKNOWN, Names
-from ckptprof.export.newest import Newest
+from ckptprof.export.newest_saves import NewestSave
 from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof.verdicts import Limit, Verdict
 
 FRAMEWORKS_CAP = 24
 DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 CACHES = ("cold", "warm", "partly")
-REMEMBERED_CHECKPOINTS = 512  # of which it is kept what was counted: a later account adds the difference
+REMEMBERED_CHECKPOINTS = 512  # whose counted values are retained, so that a revision adds the difference
 
 UNEXPLAINED = "unexplained"
-_SURE = ((0.8, "likely"), (0.6, "probably"))  # confidence from which on, as reports say it
+_SURE = ((0.8, "likely"), (0.6, "probably"))  # minimum confidence of each word, as in reports
 _UNSURE = "unclear"
 
-_GPU_SECONDS = Column[float](
+_GPU_SECONDS = MetricColumn[float](
     "checkpoint_gpu_seconds_total",
-    "Time in which checkpoints blocked training, times its GPUs.",
+    "Time for which checkpoints blocked training, multiplied by its GPUs.",
     lambda seconds: seconds or None,
 )
-_LIMIT = Column[Verdict](
+_LIMIT = MetricColumn[Verdict](
     "last_checkpoint_limit", "What limited the last checkpoint; always 1.", lambda _: 1, kind="gauge"
 )
-_PATH = Column[Verdict](
+_PATH = MetricColumn[Verdict](
     "last_checkpoint_path_seconds",
-    "Time from when training stopped for the last checkpoint, if that was seen, until it was complete.",
+    "Time from the start of the stall, if observed, else of the checkpoint, to the end of the last checkpoint.",
     lambda verdict: _finite(verdict.seconds),
     kind="gauge",
 )
-_EXPECTED = Column[Verdict](
+_EXPECTED = MetricColumn[Verdict](
     "last_checkpoint_expected_seconds",
-    "What its path_seconds would have been without the limit of the last checkpoint.",
+    "Value of path_seconds without the limit of the last checkpoint.",
     lambda verdict: _finite(verdict.expected_seconds),
     kind="gauge",
 )
 
 
 class DiagnosisFamilies:
-    """Where the time of checkpoints went, and the last verdict of each kind."""
+    """Families of verdicts: time by limit, and the last verdict of each kind."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._seconds = Counter(
             "ckptprof_checkpoint_limit_seconds_total",
-            "Time of checkpoints by what it went to, on their critical path.",
+            "Time on the critical path of checkpoints, by limit.",
             ["kind", "limit"],
             registry=registry,
         )
@@ -65,9 +65,9 @@ class DiagnosisFamilies:
         registry.register(self)
 
     def add(self, checkpoint: Checkpoint, *, first: bool, gpu_seconds: float) -> None:
-        """Take a checkpoint; `first`: this verdict is its first one, `gpu_seconds`: what is new of them.
+        """Add a checkpoint; `first`: this is its first verdict; `gpu_seconds`: the increase.
 
-        A later verdict on the same checkpoint changes what is last, but not the counters: they never go back.
+        A later verdict replaces the last verdict, but does not change counters: they never decrease.
         """
         self._gpu_seconds += max(0.0, gpu_seconds)
         verdict, kind = checkpoint.verdict, checkpoint.kind.value
@@ -78,14 +78,14 @@ class DiagnosisFamilies:
                 if math.isfinite(account.seconds) and account.seconds > 0:
                     limit = UNEXPLAINED if account.limit is None else account.limit.value
                     self._seconds.labels(kind, limit).inc(account.seconds)
-        if checkpoint.status is Status.INCOMPLETE:  # none to start from
+        if checkpoint.status is Status.INCOMPLETE:  # never the last checkpoint
             return
         if checkpoint.end_ns >= self._last_ns.get(checkpoint.kind, 0):  # jobs end in any order
             self._last_ns[checkpoint.kind] = checkpoint.end_ns
             self._last[kind] = verdict
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what has no series before there is something to tell."""
+        """Yield the families that have values."""
         yield from collect([_GPU_SECONDS], unlabelled(self._gpu_seconds))
         limits = [
             ({"kind": kind, "limit": verdict.limit.value, "confidence": _word(verdict)}, verdict)
@@ -105,7 +105,7 @@ def _word(verdict: Verdict) -> str:
     return next((word for bound, word in _SURE if verdict.confidence >= bound), _UNSURE)
 
 
-class _Counted(NamedTuple):
+class _CountedValues(NamedTuple):
     incomplete: int = 0
     stall_ns: int = 0
     written_bytes: int = 0
@@ -120,27 +120,29 @@ def _seconds(checkpoint: Checkpoint) -> float:
 
 
 _LAST = (
-    Column[Checkpoint](
+    MetricColumn[Checkpoint](
         "last_checkpoint_timestamp_seconds", "When the last checkpoint ended.", lambda c: c.end_ns / 1e9, kind="gauge"
     ),
-    Column[Checkpoint]("last_checkpoint_duration_seconds", "Duration of the last checkpoint.", _seconds, kind="gauge"),
-    Column[Checkpoint]("last_checkpoint_bytes", "Bytes of the last checkpoint.", lambda c: c.bytes, kind="gauge"),
+    MetricColumn[Checkpoint](
+        "last_checkpoint_duration_seconds", "Duration of the last checkpoint.", _seconds, kind="gauge"
+    ),
+    MetricColumn[Checkpoint]("last_checkpoint_bytes", "Bytes of the last checkpoint.", lambda c: c.bytes, kind="gauge"),
 )
-_AT_RISK = Column[int](
+_AT_RISK = MetricColumn[int](
     "last_checkpoint_at_risk_seconds",
-    "How long the last save counted as complete before it was on stable storage, at most.",
+    "Time from the commit of the last save until it was on stable storage, at most.",
     lambda at_risk_ns: at_risk_ns / 1e9,
     kind="gauge",
 )
 
 
 class CheckpointFamilies:
-    """Counters of checkpoints; by kind they start at zero, so that a rate sees the first one too."""
+    """Families of checkpoints; counters by kind start at zero, so that `rate()` includes the first one."""
 
     def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = DURATION_BOUNDS_SECONDS) -> None:
         self.frameworks = Names(FRAMEWORKS_CAP)
         self._count = Counter(
-            "ckptprof_checkpoints_total", "Checkpoints seen.", ["kind", "framework", "pattern"], registry=registry
+            "ckptprof_checkpoints_total", "Checkpoints observed.", ["kind", "framework", "pattern"], registry=registry
         )
         self._bytes = Counter(
             "ckptprof_checkpoint_bytes_total", "Bytes of all checkpoints.", ["kind"], registry=registry
@@ -151,7 +153,7 @@ class CheckpointFamilies:
         registry.register(self)
         self._course = _CourseFamilies(registry)
         self._diagnosis = DiagnosisFamilies(registry)
-        self._newest = Newest()
+        self._newest = NewestSave()
         registry.register(self._newest)
         self._duration = Histogram(
             "ckptprof_checkpoint_duration_seconds",
@@ -160,30 +162,30 @@ class CheckpointFamilies:
             buckets=bounds,
             registry=registry,
         )
-        self._told: dict[str, _Counted] = {}
+        self._reported: dict[str, _CountedValues] = {}
         for kind in (Kind.SAVE, Kind.RESTORE):
             self._bytes.labels(kind.value)
             self._duration.labels(kind.value)
 
     def add(self, checkpoint: Checkpoint) -> bool:
-        """Count a checkpoint, or what is new of one that was counted before; return whether it is told first."""
-        earlier = self._told.get(checkpoint.uid)
+        """Count a checkpoint, or the difference of a revision; return True for a new one."""
+        earlier = self._reported.get(checkpoint.uid)
         counted = _counted(checkpoint, earlier)
         if earlier is None:
-            if checkpoint.revision:  # counted so long ago that what was counted is forgotten
+            if checkpoint.revision:  # a revision of a checkpoint no longer remembered
                 return False
             self._first(checkpoint)
-            if len(self._told) >= REMEMBERED_CHECKPOINTS:
-                del self._told[next(iter(self._told))]
-        self._told[checkpoint.uid] = counted
+            if len(self._reported) >= REMEMBERED_CHECKPOINTS:
+                del self._reported[next(iter(self._reported))]
+        self._reported[checkpoint.uid] = counted
         self._newest.add(checkpoint)
         if checkpoint.kind is Kind.SAVE:
-            self._course.more(counted, earlier or _Counted())
+            self._course.more(counted, earlier or _CountedValues())
             if checkpoint.at_risk_ns is not None and checkpoint.end_ns >= self._risk_ns:
                 self._risk_ns = checkpoint.end_ns
                 self._at_risk_ns = checkpoint.at_risk_ns
         if checkpoint.kind is not Kind.COPY:
-            before = earlier or _Counted()
+            before = earlier or _CountedValues()
             self._diagnosis.add(
                 checkpoint, first=counted.diagnosed and not before.diagnosed,
                 gpu_seconds=counted.gpu_seconds - before.gpu_seconds,
@@ -206,7 +208,7 @@ class CheckpointFamilies:
             self._last[checkpoint.kind] = checkpoint  # jobs end in any order
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what is told of the last save and the last restore."""
+        """Yield the families of the last save and restore."""
         yield from collect(_LAST, [({"kind": kind.value}, last) for kind, last in self._last.items()])
         yield from collect([_AT_RISK], unlabelled(self._at_risk_ns))
 
@@ -216,18 +218,22 @@ class _CourseFamilies:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"ckptprof_{name}", text, labels, registry=registry)
 
-        self._modes = counter("checkpoint_saves_total", "Saves, by whether training was blocked meanwhile.", "mode")
-        self._caches = counter("checkpoint_restores_total", "Restores, by where their bytes came from.", "cache")
-        self._incomplete = counter("incomplete_checkpoints_total", "Broken off, or never committed.", "kind")
-        self._stall = counter("checkpoint_stall_seconds_total", "Time in which saves blocked training.")
-        self._written = counter(
-            "checkpoint_written_bytes_total", "Bytes written by saves, with staging, copies and rewriting."
+        self._modes = counter("checkpoint_saves_total", "Saves, by whether they blocked training.", "mode")
+        self._caches = counter("checkpoint_restores_total", "Restores, by the source of their bytes.", "cache")
+        self._incomplete = counter(
+            "incomplete_checkpoints_total", "Checkpoints interrupted, or never committed.", "kind"
         )
-        self._unique = counter("checkpoint_unique_bytes_total", "Of these, distinct bytes of checkpoints.")
+        self._stall = counter("checkpoint_stall_seconds_total", "Time for which saves blocked training.")
+        self._written = counter(
+            "checkpoint_written_bytes_total", "Bytes written by saves, including staging, copies and rewrites."
+        )
+        self._unique = counter(
+            "checkpoint_unique_bytes_total", "Distinct checkpoint bytes of ckptprof_checkpoint_written_bytes_total."
+        )
         self._at_risk = counter(
             "checkpoint_at_risk_seconds_total", "Time from the commit of saves until they were on stable storage."
         )
-        self._copies = counter("checkpoint_copies_total", "Copies of checkpoint files, by what trains nothing.")
+        self._copies = counter("checkpoint_copies_total", "Copies of checkpoint files by processes that do not train.")
         self._incomplete.labels(Kind.SAVE.value)
 
     def first(self, checkpoint: Checkpoint) -> None:
@@ -239,7 +245,7 @@ class _CourseFamilies:
     def copy(self) -> None:
         self._copies.inc()
 
-    def more(self, counted: _Counted, earlier: _Counted) -> None:
+    def more(self, counted: _CountedValues, earlier: _CountedValues) -> None:
         for counter, now, before, unit in (
             (self._incomplete.labels(Kind.SAVE.value), counted.incomplete, earlier.incomplete, 1),
             (self._stall, counted.stall_ns, earlier.stall_ns, 1e-9),
@@ -247,14 +253,16 @@ class _CourseFamilies:
             (self._unique, counted.unique_bytes, earlier.unique_bytes, 1),
             (self._at_risk, counted.at_risk_ns, earlier.at_risk_ns, 1e-9),
         ):
-            counter.inc(max(0, now - before) * unit)  # a counter never goes back
+            counter.inc(max(0, now - before) * unit)  # counters never decrease
 
 
-def _counted(checkpoint: Checkpoint, earlier: _Counted | None) -> _Counted:
-    both = checkpoint.written_bytes is not None and checkpoint.unique_bytes is not None  # or their ratio would lie
+def _counted(checkpoint: Checkpoint, earlier: _CountedValues | None) -> _CountedValues:
+    both = (
+        checkpoint.written_bytes is not None and checkpoint.unique_bytes is not None
+    )  # one alone would distort their ratio
     gpu_seconds = None if checkpoint.cost is None else checkpoint.cost.gpu_seconds
-    before = _Counted() if earlier is None else earlier
-    return _Counted(
+    before = _CountedValues() if earlier is None else earlier
+    return _CountedValues(
         incomplete=int(checkpoint.status is Status.INCOMPLETE),
         stall_ns=checkpoint.stall_ns or 0,
         written_bytes=(checkpoint.written_bytes or 0) if both else 0,

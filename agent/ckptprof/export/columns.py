@@ -1,4 +1,4 @@
-"""Families of prometheus_client whose values are read off samples when a scrape comes."""
+"""Metric families whose values are read from samples at each scrape."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from prometheus_client.samples import Sample
 S = TypeVar("S")
 Number = int | float
 Labels = dict[str, str]
-Row = tuple[Labels, S]  # what a series is of, and the sample to read it off
+Row = tuple[Labels, S]  # the labels of a series, and its sample
 
 
-class Column(Generic[S]):
-    """One family that is read off a sample: how it is called, and which number of the sample it is.
+class MetricColumn(Generic[S]):
+    """One metric family, read from a sample.
 
-    `value` returns None for what could not be seen: then there is no series, never a zero.
+    `value` returns None for not observed: then there is no series, never a zero.
     """
 
     __slots__ = ("_family", "is_counter", "series", "value")
@@ -30,7 +30,7 @@ class Column(Generic[S]):
         *,
         kind: Literal["counter", "gauge"] = "counter",
     ) -> None:
-        """Make the family once: to make it costs as much as five of its series."""
+        """Create the family once: that costs as much as five of its series."""
         self.series = f"ckptprof_{name}"
         self.value = value
         self.is_counter = kind == "counter"
@@ -38,18 +38,18 @@ class Column(Generic[S]):
         self._family: Metric = family(self.series, text)
 
     def read(self, labels: Labels, sample: S) -> Sample | None:
-        """Return the series of a row; None if its value was not seen."""
+        """Return the series of a row; None if not observed."""
         number = self.value(sample)
         return None if number is None else Sample(self.series, labels, number)
 
     def family(self, series: Iterable[Sample | None]) -> Metric:
-        """Return the family with the series that were seen; it is the same object each time."""
+        """Return the family with these series; the object is reused by each call."""
         self._family.samples = [one for one in series if one is not None]
         return self._family
 
 
-def collect(columns: Iterable[Column[S]], rows: Sequence[Row[S]]) -> Iterator[Metric]:
-    """Yield each family that has a series."""
+def collect(columns: Iterable[MetricColumn[S]], rows: Sequence[Row[S]]) -> Iterator[Metric]:
+    """Yield the families that have a series."""
     for column in columns:
         family = column.family(column.read(labels, sample) for labels, sample in rows)
         if family.samples:
@@ -57,5 +57,5 @@ def collect(columns: Iterable[Column[S]], rows: Sequence[Row[S]]) -> Iterator[Me
 
 
 def unlabelled(sample: S | None) -> tuple[Row[S], ...]:
-    """Return the one row of families without labels; none before there is a sample."""
+    """Return the single row of families without labels; empty without a sample."""
     return () if sample is None else (({}, sample),)

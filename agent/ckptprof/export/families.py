@@ -1,7 +1,7 @@
-"""What is exported, as data: the families that samples of the machine declare, and those of ckptprof itself.
+"""Metric families as data: those declared by samples of the machine, and those of ckptprof itself.
 
-Names follow node_exporter's (`node_disk_read_bytes_total` is `ckptprof_disk_read_bytes_total` here) and so do the
-values of `device`, so that both join on (instance, device). Seconds and bytes only.
+Names and `device` values follow node_exporter (`node_disk_read_bytes_total` is `ckptprof_disk_read_bytes_total`), so
+that both join on (instance, device). Units are seconds and bytes only.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
-from ckptprof.export.columns import Column, Number
-from ckptprof.export.health import CollectorHealth, RecorderHealth
-from ckptprof_collectors.counted import Column as Declared
-from ckptprof_collectors.counted import Counted, Unit
+from ckptprof.export.columns import MetricColumn, Number
+from ckptprof.export.recorder_health import CollectorHealth, RecorderHealth
+from ckptprof_collectors.counters import CounterField as Declared
+from ckptprof_collectors.counters import CounterGroup, Unit
 from ckptprof_collectors.samples import SamplerHealth, TraceHealth
 
 
-def declared(counted: Counted) -> tuple[Column[Any], ...]:
-    """Return the families that a sample declares for its fields."""
+def declared(counted: CounterGroup) -> tuple[MetricColumn[Any], ...]:
+    """Return the families declared by the fields of a sample."""
     return tuple(
-        Column(column.metric, column.text, _reader(column), kind="gauge" if column.gauge else "counter")
+        MetricColumn(column.metric, column.text, _reader(column), kind="gauge" if column.gauge else "counter")
         for column in counted.columns
         if column.metric is not None
     )
@@ -31,28 +31,28 @@ def _reader(column: Declared) -> Callable[[Any], Number | None]:
     read: Callable[[Any], int | None] = attrgetter(column.field)
     if column.unit is Unit.ONE:
         return read
-    base = column.unit.base
+    base = column.unit.to_base
     return lambda sample: None if (value := read(sample)) is None else base(value)
 
 
-_SAMPLER = Column[SamplerHealth]
+_SAMPLER = MetricColumn[SamplerHealth]
 _SAMPLER_GAUGE = partial(_SAMPLER, kind="gauge")
 SAMPLER = (
     _SAMPLER("sampler_ticks_total", "Ticks of the sampler.", lambda s: s.ticks),
     _SAMPLER("sampler_late_ticks_total", "Ticks that came late.", lambda s: s.late_ticks),
     _SAMPLER("sampler_lateness_seconds_total", "Lateness of all ticks.", lambda s: s.lateness_ns / 1e9),
     _SAMPLER(
-        "sampler_dropped_frames_total", "Frames that the recorder did not take in time.", lambda s: s.dropped_frames
+        "sampler_dropped_frames_total", "Frames dropped because the recorder was too slow.", lambda s: s.dropped_frames
     ),
-    _SAMPLER_GAUGE("sampler_hung_lookups", "Looks at files that do not come back.", lambda s: s.hung_lookups),
+    _SAMPLER_GAUGE("sampler_hung_lookups", "File lookups that do not return.", lambda s: s.hung_lookups),
     _SAMPLER_GAUGE(
         "sampler_abandoned",
-        "Runs of py-spy and questions to GPU drivers that do not end, even when killed.",
+        "Runs of py-spy and GPU driver queries that do not end, even when killed.",
         lambda s: s.abandoned,
     ),
     _SAMPLER(
         "sampler_refused_lookups_total",
-        "Looks at files and Python stacks that were too many at once, or cost too much.",
+        "File lookups and Python stack samples refused: too many at once, or too expensive.",
         lambda s: s.refused_lookups,
     ),
     _SAMPLER(
@@ -60,23 +60,33 @@ SAMPLER = (
         "Lateness of ticks that came 0.25 s late or more.",
         lambda s: None if s.starved_ns is None else s.starved_ns / 1e9,
     ),
-    _SAMPLER_GAUGE("watched_processes", "Processes watched closely now.", lambda s: s.watched_processes),
+    _SAMPLER_GAUGE("watched_processes", "Processes monitored closely now.", lambda s: s.watched_processes),
     _SAMPLER_GAUGE("known_processes", "Processes known to the sampler now.", lambda s: s.known_processes),
 )
 
-_TRACE = Column[TraceHealth]
+_TRACE = MetricColumn[TraceHealth]
 _TRACE_GAUGE = partial(_TRACE, kind="gauge")
 TRACE = (
     _TRACE("trace_operations_total", "Reads and writes of files that the trace counted.", lambda s: s.calls),
-    _TRACE("trace_untimed_operations_total", "Of those, the ones not timed.", lambda s: s.untimed_operations),
-    _TRACE("trace_lost_operations_total", "Counted without their file, for want of room.", lambda s: s.lost_operations),
-    _TRACE("trace_lost_bytes_total", "Bytes counted without their file, for want of room.", lambda s: s.lost_bytes),
-    _TRACE("trace_lost_sessions_total", "Small uses of files that were only counted.", lambda s: s.lost_sessions),
-    _TRACE("trace_lost_events_total", "Events for which the trace had no room.", lambda s: s.lost_events),
-    _TRACE_GAUGE("trace_degradations", "Kinds of I/O that the trace cannot see here.", lambda s: len(s.degraded)),
+    _TRACE(
+        "trace_untimed_operations_total",
+        "Operations of ckptprof_trace_operations_total without a time.",
+        lambda s: s.untimed_operations,
+    ),
+    _TRACE(
+        "trace_lost_operations_total",
+        "Operations counted without their file, because a map was full.",
+        lambda s: s.lost_operations,
+    ),
+    _TRACE(
+        "trace_lost_bytes_total", "Bytes counted without their file, because a map was full.", lambda s: s.lost_bytes
+    ),
+    _TRACE("trace_lost_sessions_total", "Short file sessions counted without details.", lambda s: s.lost_sessions),
+    _TRACE("trace_lost_events_total", "Events dropped because the buffer was full.", lambda s: s.lost_events),
+    _TRACE_GAUGE("trace_degradations", "Kinds of I/O that the trace does not cover here.", lambda s: len(s.degraded)),
 )
 
-_RECORDER = Column[RecorderHealth]
+_RECORDER = MetricColumn[RecorderHealth]
 _RECORDER_GAUGE = partial(_RECORDER, kind="gauge")
 RECORDER = (
     _RECORDER("recorder_frames_total", "Frames that reached the recorder.", lambda s: s.frames),
@@ -84,59 +94,65 @@ RECORDER = (
     _RECORDER("recorder_late_frames_total", "Frames that reached the recorder late.", lambda s: s.late_frames),
     _RECORDER_GAUGE(
         "recorder_behind_seconds",
-        "Seconds from the time of the last frame to when it was judged: over 10 checkpoints are reported late.",
+        "Delay between the last frame and its evaluation; above 10 s checkpoints are reported late.",
         lambda s: s.behind_seconds,
     ),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
     _RECORDER_GAUGE(
-        "recorder_detection_kept_bytes", "What detection keeps in memory, estimated.", lambda s: s.detection_kept_bytes
+        "recorder_detection_kept_bytes", "Memory retained by detection, estimated.", lambda s: s.detection_kept_bytes
     ),
     _RECORDER(
         "recorder_detection_forgotten_bytes_total",
-        "What detection forgot early because its budget was full, estimated.",
+        "Memory that detection released early because its budget was full, estimated.",
         lambda s: s.detection_forgotten_bytes,
     ),
     _RECORDER(
         "recorder_left_out_events_total",
-        "Events that a kill would lose: more went on than are kept in the database.",
+        "Events that a kill would lose: too many in progress to store.",
         lambda s: s.left_out_events,
     ),
-    _RECORDER("sampler_restarts_total", "Times the sampler had to be started again.", lambda s: s.sampler_restarts),
+    _RECORDER("sampler_restarts_total", "Restarts of the sampler.", lambda s: s.sampler_restarts),
     _RECORDER_GAUGE("samplers_stuck", "Samplers that do not end when killed.", lambda s: s.samplers_stuck),
-    _RECORDER_GAUGE("recorder_abandoned", "Questions to GPU drivers that are not answered.", lambda s: s.abandoned),
+    _RECORDER_GAUGE("recorder_abandoned", "GPU driver queries without an answer.", lambda s: s.abandoned),
     _RECORDER("store_errors_total", "Writes that the store refused.", lambda s: s.store_errors),
-    _RECORDER("store_damaged_total", "Databases that were damaged and moved aside.", lambda s: s.damaged_databases),
+    _RECORDER("store_damaged_total", "Damaged databases that were set aside.", lambda s: s.damaged_databases),
     _RECORDER_GAUGE("store_size_bytes", "Size of the database.", lambda s: s.store_bytes),
     _RECORDER_GAUGE(
-        "store_log_bytes", "Size of the database's log: it grows while a reader holds it.", lambda s: s.store_log_bytes
+        "store_log_bytes",
+        "Size of the database's log; it grows while a reader blocks its reset.",
+        lambda s: s.store_log_bytes,
     ),
-    _RECORDER_GAUGE("store_queue_batches", "Batches that wait for the store.", lambda s: s.store_queue),
-    _RECORDER_GAUGE("bursts_active", "Bursts that are open now.", lambda s: s.bursts_active),
+    _RECORDER_GAUGE("store_queue_batches", "Batches waiting for the store.", lambda s: s.store_queue),
+    _RECORDER_GAUGE("bursts_active", "Bursts in progress.", lambda s: s.bursts_active),
 )
 
-_COLLECTOR = Column[CollectorHealth]
+_COLLECTOR = MetricColumn[CollectorHealth]
 _COLLECTOR_GAUGE = partial(_COLLECTOR, kind="gauge")
 COLLECTOR = (
-    _COLLECTOR_GAUGE("collector_success", "1 if the last read went well.", lambda s: s.success),
+    _COLLECTOR_GAUGE("collector_success", "1 if the last read succeeded.", lambda s: s.success),
     _COLLECTOR("collector_faults_total", "Reads that failed.", lambda s: s.faults),
-    _COLLECTOR("collector_duration_seconds_total", "Time spent in reading.", lambda s: s.seconds),
+    _COLLECTOR("collector_duration_seconds_total", "Time spent reading.", lambda s: s.seconds),
     _COLLECTOR_GAUGE("collector_unavailable", "1 if it cannot work on this host.", lambda s: s.unavailable),
 )
 
-_PROCESS = Column[tuple[float | None, int | None]]
+_PROCESS = MetricColumn[tuple[float | None, int | None]]
 _PROCESS_GAUGE = partial(_PROCESS, kind="gauge")
 PROCESS = (
     _PROCESS("cpu_seconds_total", "CPU time of ckptprof itself.", lambda s: s[0]),
     _PROCESS_GAUGE("resident_memory_bytes", "Memory of ckptprof itself.", lambda s: s[1]),
 )
 
-ACTIVE = (Column[bool]("trace_active", "1 while every read and write is traced, 0 while polled.", int, kind="gauge"),)
+ACTIVE = (
+    MetricColumn[bool]("trace_active", "1 while every read and write is traced, 0 while polled.", int, kind="gauge"),
+)
 DROPPED = (
-    Column[int]("series_dropped_total", "Names over the cap of their kind, shown as `other`; jobs are left out.", int),
+    MetricColumn[int](
+        "series_dropped_total", "Names above the cap of their kind: exported as `other`, jobs omitted.", int
+    ),
 )
 
-# For sites whose nodes have node_exporter, and which ask this one for checkpoints alone: with what the alerts need, but
-# for that on collectors. Names of families, which have no `_total`.
+# For sites with node_exporter that scrape only checkpoints: includes what the alerts need, except the one on
+# collectors. Names of families, without `_total`.
 MINIMAL_BOUNDS_SECONDS = (1, 10, 60, 600)
 MINIMAL = frozenset(
     f"ckptprof_{name}"

@@ -1,8 +1,8 @@
-"""A WSGI server behind bounds, so that no client can stop it or delay the recorder, whose GIL it shares.
+"""A bounded WSGI server: no client can block it or delay the recorder, with which it shares the GIL.
 
-A thread accepts at most MAX_PER_SECOND connections and gives each a thread of its own, MAX_CLIENTS at a time. When all
-places are taken it closes the oldest: a scraper sends its request at once, so a slow client is always older. Each
-timeout is set before the first byte is read, and a field is cut to MAX_FIELD_BYTES before it is parsed.
+A thread accepts at most MAX_PER_SECOND connections, each served by its own thread, at most MAX_CLIENTS at a time.
+Beyond that the oldest is closed: a scraper sends its request immediately, so a slow client is always older. Timeouts
+are set before the first byte is read, and fields are truncated to MAX_FIELD_BYTES before parsing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_PER_SECOND = 50
 CLIENT_SECONDS = 5.0  # each: for the handshake, for the request, and for the answer
 LINGER_SECONDS = 1.0
 MAX_HEAD_BYTES = 8192
-MAX_FIELD_BYTES = 256  # a longer request line is refused, of a longer header field the rest is ignored
+MAX_FIELD_BYTES = 256  # longer request lines are refused, longer header fields truncated
 _MAX_READS = 32  # of a request in pieces: each of them wakes a thread
 _FIELDS = {"host": "HTTP_HOST", "accept": "HTTP_ACCEPT", "accept-encoding": "HTTP_ACCEPT_ENCODING"}
 _END = b"\r\n\r\n"
@@ -37,13 +37,13 @@ _REFUSAL = b"HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Len
 
 
 class MetricsServer:
-    """Serves in the clear, or by TLS to clients with a certificate."""
+    """Serves plain HTTP, or TLS to clients with a certificate."""
 
     def __init__(
         self, app: WSGIApplication, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, tls: Tls | None = None,
         complain: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
-        """Read the TLS files, raises CkptprofError; later faults of them go to `complain`."""
+        """Read the TLS files; raises CkptprofError. Later errors of these files go to `complain`."""
         self._app, self._host, self.port = app, host, port  # port 0: any free one, known after `start`
         self._tls, self._context, self._complain = tls, None if tls is None else tls.context(), complain
         self._fault = ""  # of the TLS files, the last that was reported
@@ -78,7 +78,7 @@ class MetricsServer:
     def _serve(self) -> None:
         assert self._listener is not None  # noqa: S101 - for the type checker: only `start` starts this thread
         while not self._closing.is_set():
-            with contextlib.suppress(OSError, RuntimeError):  # the client is gone; no descriptor or thread is left
+            with contextlib.suppress(OSError, RuntimeError):  # disconnected, or out of descriptors or threads
                 self._admit(self._listener.accept()[0])
             self._closing.wait(1 / MAX_PER_SECOND)
 
@@ -86,11 +86,11 @@ class MetricsServer:
         client.settimeout(CLIENT_SECONDS)
         if self._tls is not None and self._context is not None:
             try:
-                self._context = self._tls.context()  # a renewed certificate counts from the next connection on
+                self._context = self._tls.context()  # renewed certificates apply to the next connection
             except CkptprofError as error:
                 if str(error) != self._fault:
                     self._fault = str(error)
-                    self._complain(f"{error}; the certificate in use stays")
+                    self._complain(f"{error}; keeping the current certificate")
             client = self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
         while len(self._clients) >= MAX_CLIENTS:
             self._evict()
@@ -108,7 +108,7 @@ class MetricsServer:
             thread = self._clients.get(client) if client is not None else None
             with contextlib.suppress(OSError):
                 if client is not None:
-                    socket.socket.shutdown(client, socket.SHUT_RDWR)  # below TLS, which its thread may be in
+                    socket.socket.shutdown(client, socket.SHUT_RDWR)  # below TLS, where its thread may be blocked
         if thread is not None:
             thread.join(CLIENT_SECONDS)
 
@@ -119,13 +119,13 @@ class MetricsServer:
 
     def _handle(self, client: socket.socket) -> None:
         try:
-            with contextlib.suppress(OSError):  # it is slow, gone, or has no certificate
+            with contextlib.suppress(OSError):  # slow, disconnected, or without a certificate
                 if isinstance(client, ssl.SSLSocket):
                     client.do_handshake()
                 if (head := _head(client)) is not None:
                     client.settimeout(CLIENT_SECONDS)
                     client.sendall(answer(head, self._app))
-            with contextlib.suppress(OSError):  # until it has the answer, which a reset for unread bytes would destroy
+            with contextlib.suppress(OSError):  # until it has the response: a reset for unread bytes would discard it
                 socket.socket.shutdown(client, socket.SHUT_WR)
                 client.settimeout(LINGER_SECONDS)
                 socket.socket.recv(client, MAX_HEAD_BYTES)
@@ -134,7 +134,7 @@ class MetricsServer:
 
 
 def _head(client: socket.socket) -> bytes | None:
-    """Return the start of a request; None if the client is gone, or sends it slowly or in very many pieces."""
+    """Return the head of a request; None if the client disconnected, is slow, or sends too many pieces."""
     deadline, head = time.monotonic() + CLIENT_SECONDS, b""
     for _ in range(_MAX_READS):
         client.settimeout(max(0.001, deadline - time.monotonic()))
@@ -148,7 +148,7 @@ def _head(client: socket.socket) -> bytes | None:
 
 
 def answer(head: bytes, app: WSGIApplication) -> bytes:
-    """Return the whole response to the start of a request."""
+    """Return the complete response to a request head."""
     line, *fields = head.partition(_END)[0].split(b"\r\n")
     words = line[:MAX_FIELD_BYTES].decode("latin-1").split(" ")
     if len(line) > MAX_FIELD_BYTES or len(words) != 3 or words[2] not in {"HTTP/1.0", "HTTP/1.1"} or _END not in head:

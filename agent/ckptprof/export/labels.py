@@ -1,17 +1,17 @@
-"""Label values: every name from the machine is cleaned and counted before it enters a series."""
+"""Label values: names from the machine are cleaned and bounded in number."""
 
 from __future__ import annotations
 
 MAX_LABEL_CHARS = 128
 UNKNOWN = "unknown"
-OTHER = "other"  # the label value into which everything over a cap is folded
+OTHER = "other"  # the label value of everything above a cap
 
 
 def clean(value: str) -> str:
     r"""Return a name from the machine as a label value: printable, encodable and at most MAX_LABEL_CHARS long.
 
-    Control, bidirectional and unassigned characters and surrogates become `\xNN` or `\uNNNN`: one surrogate in a
-    device's name would otherwise end in a UnicodeEncodeError and take the whole scrape with it.
+    Control, bidirectional and unassigned characters and surrogates become `\xNN` or `\uNNNN`: otherwise one
+    surrogate in a device name would fail the whole scrape with a UnicodeEncodeError.
     """
     value = value[:MAX_LABEL_CHARS]
     if value.isprintable():
@@ -23,7 +23,7 @@ def clean(value: str) -> str:
 
 
 class Names:
-    """A bounded set of label values: the first `cap` names keep theirs, every further one is `other`."""
+    """A bounded set of label values: names after the first `cap` become `other`."""
 
     __slots__ = ("_cap", "_known", "refused")
 

@@ -1,7 +1,7 @@
-"""The state behind /metrics: fed with frames, checkpoints and the recorder's own health, collected for each rendering.
+"""The state behind /metrics, updated by frames, checkpoints and the recorder's health.
 
-Series are bounded whatever the machine does: 64 disks, 64 interfaces, 64 RDMA ports, 24 frameworks, 32 collectors.
-No label ever holds a path, a pid or a job, unless the names of jobs are asked for: then of 16 jobs and 16 runs.
+The number of series is bounded: 64 disks, 64 interfaces, 64 RDMA ports, 24 frameworks, 32 collectors. No label contains
+a path, a pid or a job, except with --job-names: then 16 jobs and 16 runs.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from prometheus_client.registry import Collector
 import ckptprof
 from ckptprof.export import families
 from ckptprof.export.checkpoints import DURATION_BOUNDS_SECONDS, FRAMEWORKS_CAP, CheckpointFamilies
-from ckptprof.export.columns import Column, Labels, collect, unlabelled
-from ckptprof.export.health import CollectorHealth, RecorderHealth
+from ckptprof.export.columns import Labels, MetricColumn, collect, unlabelled
+from ckptprof.export.entity_tables import About, EntityTable
 from ckptprof.export.labels import UNKNOWN, Names, clean
-from ckptprof.export.newest import Runs
-from ckptprof.export.tables import About, Table
+from ckptprof.export.newest_saves import Runs
+from ckptprof.export.recorder_health import CollectorHealth, RecorderHealth
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.counted import Counted
+from ckptprof_collectors.counters import CounterGroup
 from ckptprof_collectors.samples import (
     COUNTED,
     CollectorFault,
     DeviceInfo,
     DiskSample,
+    EntityGone,
     Frame,
-    Gone,
     NicInfo,
     NicSample,
     RdmaInfo,
@@ -44,20 +44,20 @@ from ckptprof_collectors.samples import (
 
 ENTITIES_CAP = 64  # per kind of entity
 COLLECTORS_CAP = 32
-_HIDDEN_KINDS = frozenset({"partition", "ram"})  # their bytes are the disk's, or no storage's
+_HIDDEN_KINDS = frozenset({"partition", "ram"})  # their bytes are those of a disk, or not on storage
 
-# What a machine's sample shows is declared beside it; what its other samples say of an entity (`describe`) is here.
+# Counters are declared with their samples; the info and speed families of entities (`describe`) are here.
 SHOWN = tuple(kind for kind in COUNTED if any(column.metric for column in kind.counted.columns))
 _ABOUT: dict[type, dict[str, tuple[str, str]]] = {
     DiskSample: {
-        "info": ("disk_info", "What the device is; countable devices add up without counting a byte twice."),
+        "info": ("disk_info", "Properties of the device; bytes of countable devices can be summed."),
     },
     NicSample: {
-        "info": ("network_info", "What the interface is; countable ones add up without counting a byte twice."),
+        "info": ("network_info", "Properties of the interface; bytes of countable interfaces can be summed."),
         "speed": ("network_speed_bytes", "Speed of the link in bytes per second."),
     },
     RdmaSample: {
-        "info": ("infiniband_info", "What the port is."),
+        "info": ("infiniband_info", "Properties of the port."),
         "speed": ("infiniband_rate_bytes_per_second", "Rate of the port in bytes per second."),
     },
 }
@@ -65,23 +65,23 @@ _ABOUT: dict[type, dict[str, tuple[str, str]]] = {
 __all__ = ["FRAMEWORKS_CAP", "Metrics", "RecorderHealth"]
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
-values.ValueClass = values.MutexValue  # never files, also where the environment of a job names PROMETHEUS_MULTIPROC_DIR
+values.ValueClass = values.MutexValue  # never files, even if the environment sets PROMETHEUS_MULTIPROC_DIR
 
 JOBS_CAP = 16
-_INFO = Column[Labels](
-    "training_job_info", "The jobs whose checkpoints were told last; always 1.", lambda _: 1, kind="gauge"
+_INFO = MetricColumn[Labels](
+    "training_job_info", "The jobs with the latest checkpoints; always 1.", lambda _: 1, kind="gauge"
 )
 
 
 class JobNames:
-    """The last JOBS_CAP jobs; `dropped` counts how often one gave its place to another."""
+    """The last JOBS_CAP jobs; `dropped` counts evictions."""
 
     def __init__(self) -> None:
         self.dropped = 0
-        self._jobs: dict[str, Labels] = {}  # the one told longest ago first
+        self._jobs: dict[str, Labels] = {}  # least recent first
 
     def add(self, checkpoint: Checkpoint) -> None:
-        """Take the job of a save or restore; what this one does not tell of it stays as it was."""
+        """Update the job of a save or restore; unknown values keep the previous ones."""
         if checkpoint.kind is Kind.COPY:
             return
         name = clean(checkpoint.job)
@@ -96,21 +96,21 @@ class JobNames:
         self._jobs[name] = labels
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the family, if there is a job."""
+        """Yield the family of jobs."""
         return collect([_INFO], [(labels, labels) for labels in self._jobs.values()])
 
 
 class Metrics(Collector):
-    """What a scrape shows; every method may be called from any thread."""
+    """The collector of a scrape; thread-safe."""
 
     def __init__(self, *, job_names: bool = False, minimal: bool = False) -> None:
-        """Start with nothing seen but the counters of saves and restores at zero; `minimal`: only what families say."""
+        """`minimal`: export only `families.MINIMAL`."""
         self._lock = threading.Lock()
         self._registry = CollectorRegistry()
-        build = Gauge("ckptprof_build_info", "The version that runs; always 1.", ["version"], registry=self._registry)
+        build = Gauge("ckptprof_build_info", "The running version; always 1.", ["version"], registry=self._registry)
         build.labels(ckptprof.__version__).set(1)
         self._tables = {kind: _table(kind) for kind in SHOWN if kind.counted.name}
-        self._leaving = {kind.counted.gone: table for kind, table in self._tables.items()}
+        self._leaving = {kind.counted.gone_entity: table for kind, table in self._tables.items()}
         self._hosts = {kind: families.declared(kind.counted) for kind in SHOWN if not kind.counted.name}
         self._newest: dict[type, Any] = {}  # of the host
         self._minimal = minimal
@@ -121,19 +121,19 @@ class Metrics(Collector):
         self._collectors = _Collectors()
         self._sampler: SamplerHealth | None = None
         self._trace: TraceHealth | None = None
-        self._tracing: bool | None = None  # None: no sampler has begun
+        self._tracing: bool | None = None  # None: no sampler has started
         self._recorder = RecorderHealth()
         self._handlers: dict[type, Callable[..., None]] = {
             **{
                 kind: partial(self._update, table, attrgetter(kind.counted.name[0]))
                 for kind, table in self._tables.items()
             },
-            **dict.fromkeys(self._hosts, self._keep),
+            **dict.fromkeys(self._hosts, self._set_newest),
             DiskSample: self._disk,
             DeviceInfo: self._device_info,
             NicInfo: self._nic_info,
             RdmaInfo: self._rdma_info,
-            Gone: self._gone,
+            EntityGone: self._gone,
             SamplerHealth: self._set_sampler,
             TraceHealth: self._set_trace,
             CollectorFault: lambda fault: self._collectors.fault(fault.collector),
@@ -141,7 +141,7 @@ class Metrics(Collector):
         }
 
     def observe(self, frame: Frame) -> None:
-        """Take the newest values out of a frame."""
+        """Update from a frame."""
         with self._lock:
             self._collectors.read(frame.read)
             for sample in frame.samples:
@@ -153,20 +153,20 @@ class Metrics(Collector):
                     table.complete()
 
     def level(self, level: str) -> None:
-        """Take note that a sampler has begun, and at which level; its counters begin at zero."""
+        """Record the start of a sampler, at a level; its counters start at zero."""
         with self._lock:
             self._trace = None
             self._tracing = level == "trace"
             for table in self._tables.values():
-                table.begin()
+                table.start()
 
-    def sight(self) -> tuple[bool | None, tuple[str, ...]]:
-        """Return whether each call is traced now (None: no sampler has begun), and what it last said it cannot see."""
+    def coverage(self) -> tuple[bool | None, tuple[str, ...]]:
+        """Return whether calls are traced (None: no sampler has started), and the latest degradations of the trace."""
         with self._lock:
             return self._tracing, self._trace.degraded if self._trace is not None else ()
 
     def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Count a checkpoint; of one that is told again (the same uid) only what is new."""
+        """Count a checkpoint, or the difference of a revision (same uid)."""
         with self._lock:
             is_first = self._checkpoints.add(checkpoint)
             if self._jobs is not None:
@@ -175,12 +175,12 @@ class Metrics(Collector):
                 self._runs.add(checkpoint, is_first=is_first)
 
     def recorder(self, health: RecorderHealth) -> None:
-        """Take the recorder's newest account of itself."""
+        """Update the recorder's health."""
         with self._lock:
             self._recorder = health
 
     def collect(self) -> list[Metric]:
-        """Return all families; their objects are the same in each call, so one thread at a time renders them."""
+        """Return all families; the objects are reused by the next call, so only one thread may render them."""
         with self._lock:
             found = [one for one in self._families() if not self._minimal or one.name in families.MINIMAL]
             return found + [one for named in (self._jobs, self._runs) if named is not None for one in named.collect()]
@@ -217,19 +217,19 @@ class Metrics(Collector):
             dropped["run"] = self._runs.dropped
         return [({"kind": kind}, count) for kind, count in dropped.items()]
 
-    def _update(self, table: Table[Any], name: Callable[[Any], str], sample: Any) -> None:
+    def _update(self, table: EntityTable[Any], name: Callable[[Any], str], sample: Any) -> None:
         table.update(name(sample), sample)
 
-    def _gone(self, gone: Gone) -> None:
+    def _gone(self, gone: EntityGone) -> None:
         table = self._leaving.get(gone.entity)
         if table is not None:
             table.remove(gone.name)
 
-    def _keep(self, sample: Any) -> None:
+    def _set_newest(self, sample: Any) -> None:
         self._newest[type(sample)] = sample
 
     def _disk(self, sample: DiskSample) -> None:
-        # What never moved a byte is an empty loop or ram device: a hundred series of zeros on many hosts.
+        # Skip devices without any transfer: loop and ram devices would add a hundred series of zeros on many hosts.
         if sample.read_sectors or sample.write_sectors:
             self._tables[DiskSample].update(sample.device, sample)
 
@@ -239,17 +239,17 @@ class Metrics(Collector):
 
     def _set_trace(self, sample: TraceHealth) -> None:
         self._trace = sample
-        self._tracing = bool(sample.programs)  # one that has failed says so by having none
+        self._tracing = bool(sample.programs)  # a failed trace has no programs
 
     def _device_info(self, info: DeviceInfo) -> None:
-        rank = 2 if info.countable else 0 if info.kind in _HIDDEN_KINDS else 1
-        labels = {"kind": info.kind, "transport": info.transport or UNKNOWN, "countable": _word(info.countable)}
+        rank = 2 if info.is_countable else 0 if info.kind in _HIDDEN_KINDS else 1
+        labels = {"kind": info.kind, "transport": info.transport or UNKNOWN, "countable": _word(info.is_countable)}
         self._tables[DiskSample].describe(info.device, About(rank, labels))
 
     def _nic_info(self, info: NicInfo) -> None:
         speed = info.speed_bits_per_second
-        labels = {"countable": _word(info.countable)}
-        about = About(2 if info.countable else 1, labels, None if speed is None else speed // 8)
+        labels = {"countable": _word(info.is_countable)}
+        about = About(2 if info.is_countable else 1, labels, None if speed is None else speed // 8)
         self._tables[NicSample].describe(info.interface, about)
 
     def _rdma_info(self, info: RdmaInfo) -> None:
@@ -268,10 +268,10 @@ def _labels(names: tuple[str, ...], name: str) -> Labels:
     return dict(zip(names, ["", *parts] if len(parts) < len(names) else parts, strict=True))
 
 
-def _table(kind: Any) -> Table[Any]:
-    counted: Counted = kind.counted
+def _table(kind: Any) -> EntityTable[Any]:
+    counted: CounterGroup = kind.counted
     labels = partial(_labels, counted.labels)
-    return Table(families.declared(counted), cap=ENTITIES_CAP, labels=labels, **_ABOUT.get(kind, {}))
+    return EntityTable(families.declared(counted), cap=ENTITIES_CAP, labels=labels, **_ABOUT.get(kind, {}))
 
 
 class _Collectors:
@@ -288,8 +288,8 @@ class _Collectors:
 
     def read(self, collectors: tuple[str, ...]) -> None:
         for collector in collectors:
-            known = self._health.get(collector)
-            if known is None or not known.success:
+            previous = self._health.get(collector)
+            if previous is None or not previous.success:
                 health = self._of(collector)
                 health.success = 1
                 health.faults = health.faults or 0

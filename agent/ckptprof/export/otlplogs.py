@@ -1,7 +1,7 @@
-"""Checkpoints as log records of OpenTelemetry, in OTLP's JSON: one for each revision, flat, without a body.
+"""Checkpoints as OpenTelemetry log records, in OTLP JSON: one per revision, flat, without a body.
 
-https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding: 64-bit numbers are texts, enumerations are numbers.
-A record may come twice: who asks takes the largest `ckptprof.revision` of each `ckptprof.uid`.
+https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding: 64-bit numbers are strings, enumerations are numbers.
+A record may be sent twice: use the largest `ckptprof.revision` of each `ckptprof.uid`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _INFO = 9  # SEVERITY_NUMBER_INFO
 
 
 class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint as it is known now."""
+    """A revision of a checkpoint."""
 
     revision: int
     checkpoint: Checkpoint
 
 
-def document(told: Iterable[Revision], *, host: str, version: str, now_ns: int) -> dict[str, Any]:
-    """Return what is posted to /v1/logs."""
+def document(revisions: Iterable[Revision], *, host: str, version: str, now_ns: int) -> dict[str, Any]:
+    """Return the body of a POST to /v1/logs."""
     resource = {"service.name": "ckptprof", "host.name": host}
     scope = {"name": "ckptprof", "version": version}
-    records = [_record(one, now_ns) for one in told]
+    records = [_record(one, now_ns) for one in revisions]
     return {
         "resourceLogs": [
             {"resource": {"attributes": _attributes(resource)}, "scopeLogs": [{"scope": scope, "logRecords": records}]}
@@ -36,12 +36,12 @@ def document(told: Iterable[Revision], *, host: str, version: str, now_ns: int) 
     }
 
 
-def _record(told: Revision, now_ns: int) -> dict[str, Any]:
-    one = told.checkpoint
+def _record(revision: Revision, now_ns: int) -> dict[str, Any]:
+    one = revision.checkpoint
     verdict, cost, run = one.verdict, one.cost, one.run
     attributes: dict[str, str | int | float | None] = {
         "ckptprof.uid": one.uid,
-        "ckptprof.revision": told.revision,
+        "ckptprof.revision": revision.revision,
         "ckptprof.id": one.id,
         "ckptprof.kind": one.kind.value,
         "ckptprof.status": one.status.value,
@@ -73,8 +73,8 @@ def _record(told: Revision, now_ns: int) -> dict[str, Any]:
     }
 
 
-def _attributes(told: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"key": key, "value": _value(value)} for key, value in told.items() if value is not None]
+def _attributes(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": _value(value)} for key, value in values.items() if value is not None]
 
 
 def _value(value: str | float) -> dict[str, Any]:

@@ -15,32 +15,32 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ckptprof.frameworks.places import NETWORKED
-from ckptprof.frameworks.runkeys import is_here
+from ckptprof.frameworks.runkeys import is_local_host
 from ckptprof.model import Place
-from ckptprof_collectors.mounts.remotefs import is_remote
+from ckptprof_collectors.mounts.remote_servers import is_remote
 from ckptprof_collectors.samples import MountInfo
 
 
-class Kind(NamedTuple):
+class FileSystemKind(NamedTuple):
     """How a file system is distinguished from others of its kind."""
 
     name: str
-    called: Callable[[str], str | None]  # its name on all hosts, from the source of a mount; None: unknown
+    shared_name: Callable[[str], str | None]  # its name on all hosts, from the source of a mount; None: unknown
     by_path: bool = False  # each host invents its own inode numbers
 
 
 def _of_server(source: str) -> str | None:
     """Read `host:/path`, `[fe80::1]:/path`; None for a server under a name that means the local host."""
     host, colon, path = source.rpartition(":/")
-    host = _plain(host)
-    return f"{host}:/{path.rstrip('/')}" if colon and not is_here(host) else None
+    host = _normalise_host(host)
+    return f"{host}:/{path.rstrip('/')}" if colon and not is_local_host(host) else None
 
 
 def _of_share(source: str) -> str | None:
     """Read `//host/share`, `panfs://host:port/name`, `tcp://host:3334/name`."""
     host, slash, path = source.partition("//")[2].partition("/")
-    host = _plain(host)
-    return f"//{host}/{path.rstrip('/')}" if slash and path and not is_here(host) else None
+    host = _normalise_host(host)
+    return f"//{host}/{path.rstrip('/')}" if slash and path and not is_local_host(host) else None
 
 
 def _after_servers(source: str) -> str | None:
@@ -79,8 +79,8 @@ def _of_remote(source: str) -> str | None:
     if source.rpartition("@")[2].startswith("["):
         where, colon, path = source.partition("]:")
     user, _, host = where.rpartition("@")
-    host = _plain(host)
-    if not colon or not host or is_here(host):
+    host = _normalise_host(host)
+    if not colon or not host or is_local_host(host):
         return None
     return f"{host}:{path.rstrip('/') or '/'}" if path.startswith("/") else f"{user}@{host}:{path.rstrip('/')}"
 
@@ -90,32 +90,32 @@ def _of_bucket(source: str) -> str | None:
     return source if source not in {"gcsfuse", "goofys", "geesefs", "rclone"} else None
 
 
-KINDS: dict[str, Kind] = {
-    "ceph": Kind("ceph", _of_cluster),
-    "cifs": Kind("cifs", _of_share),
-    "fuse.gcsfuse": Kind("gcsfuse", _of_bucket, by_path=True),
-    "fuse.geesefs": Kind("s3", _of_bucket, by_path=True),
-    "fuse.glusterfs": Kind("gluster", _of_volume),
-    "fuse.goofys": Kind("s3", _of_bucket, by_path=True),
-    "fuse.juicefs": Kind("juicefs", _after_colon),
-    "fuse.rclone": Kind("rclone", _of_bucket, by_path=True),
-    "fuse.sshfs": Kind("sshfs", _of_remote, by_path=True),
-    "glusterfs": Kind("gluster", _of_volume),
-    "gpfs": Kind("gpfs", _of_device),
-    "lustre": Kind("lustre", _after_servers),
-    "nfs": Kind("nfs", _of_server),
-    "nfs4": Kind("nfs", _of_server),
-    "orangefs": Kind("orangefs", _of_share),
-    "panfs": Kind("panfs", _of_share),
-    "pvfs2": Kind("orangefs", _of_share),
-    "smb3": Kind("cifs", _of_share),
-    "wekafs": Kind("weka", _after_servers),
+KINDS: dict[str, FileSystemKind] = {
+    "ceph": FileSystemKind("ceph", _of_cluster),
+    "cifs": FileSystemKind("cifs", _of_share),
+    "fuse.gcsfuse": FileSystemKind("gcsfuse", _of_bucket, by_path=True),
+    "fuse.geesefs": FileSystemKind("s3", _of_bucket, by_path=True),
+    "fuse.glusterfs": FileSystemKind("gluster", _of_volume),
+    "fuse.goofys": FileSystemKind("s3", _of_bucket, by_path=True),
+    "fuse.juicefs": FileSystemKind("juicefs", _after_colon),
+    "fuse.rclone": FileSystemKind("rclone", _of_bucket, by_path=True),
+    "fuse.sshfs": FileSystemKind("sshfs", _of_remote, by_path=True),
+    "glusterfs": FileSystemKind("gluster", _of_volume),
+    "gpfs": FileSystemKind("gpfs", _of_device),
+    "lustre": FileSystemKind("lustre", _after_servers),
+    "nfs": FileSystemKind("nfs", _of_server),
+    "nfs4": FileSystemKind("nfs", _of_server),
+    "orangefs": FileSystemKind("orangefs", _of_share),
+    "panfs": FileSystemKind("panfs", _of_share),
+    "pvfs2": FileSystemKind("orangefs", _of_share),
+    "smb3": FileSystemKind("cifs", _of_share),
+    "wekafs": FileSystemKind("weka", _after_servers),
 }
 _CLUSTERED = frozenset(("gfs2", "ocfs2"))  # on a device that several hosts have
 
 
-def place_of(
-    folder: tuple[int, int], path: str, mounts: Sequence[MountInfo], host: str, told: str | None = None
+def identify_place(
+    folder: tuple[int, int], path: str, mounts: Sequence[MountInfo], host: str, client_name: str | None = None
 ) -> Place:
     """Identify the place of a folder with this (st_dev, inode) on one of these mounts.
 
@@ -123,28 +123,28 @@ def place_of(
     of the file system use, by its own client.
     """
     device, inode = folder
-    own = f"host:{host}:{device}:{inode}"
+    host_key = f"host:{host}:{device}:{inode}"
     if not mounts:
-        return Place(key=own, shared=None)
+        return Place(key=host_key, shared=None)
     # None: the path is below none of them, as in a container
     above = [mount for mount in mounts if f"{path}/".startswith(f"{mount.mount_point.rstrip('/')}/")]
     nearest = max(above, key=lambda mount: len(mount.mount_point), default=None)
     fs_type, source = (nearest or mounts[0]).fs_type, (nearest or mounts[0]).source
-    if told is not None:
-        return Place(key=f"{fs_type}:{told}:{inode}", shared=True)
+    if client_name is not None:
+        return Place(key=f"{fs_type}:{client_name}:{inode}", shared=True)
     kind = KINDS.get(fs_type)
-    called = kind.called(source) if kind is not None else None
-    if kind is not None and called is not None:
+    name = kind.shared_name(source) if kind is not None else None
+    if kind is not None and name is not None:
         if not kind.by_path:
-            return Place(key=f"{kind.name}:{called}:{inode}", shared=True)
+            return Place(key=f"{kind.name}:{name}:{inode}", shared=True)
         if nearest is not None:
             below = f"{nearest.root.rstrip('/')}{path[len(nearest.mount_point.rstrip('/')) :]}" or "/"
-            return Place(key=f"{kind.name}:{called}:{below}", shared=True)
+            return Place(key=f"{kind.name}:{name}:{below}", shared=True)
     elsewhere = is_remote(fs_type) or fs_type in NETWORKED or fs_type in _CLUSTERED or fs_type.split(".")[0] == "fuse"
-    return Place(key=own, shared=None if elsewhere else False)
+    return Place(key=host_key, shared=None if elsewhere else False)
 
 
-def file_system_of(key: str) -> str:
+def file_system_key(key: str) -> str:
     """Shorten the key of a folder to the part that all folders of its shared file system have in common."""
     kind, _, rest = key.partition(":")
     by_path = any(one.by_path for one in KINDS.values() if one.name == kind)
@@ -152,7 +152,7 @@ def file_system_of(key: str) -> str:
     return f"{kind}:{called}"
 
 
-def _plain(host: str) -> str:
+def _normalise_host(host: str) -> str:
     """Normalise a host: no case, no brackets; its domain stays: servers of two sites may have equal names."""
     host = host.strip().lower().strip("[]").rstrip(".")
     try:

@@ -27,10 +27,10 @@ UNFINISHED_DOWNLOADS = re.compile(
 
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "devtmpfs", "hugetlbfs"))
 # as on block devices, fetched bytes show in the counters of the process that reads
-COUNTED = frozenset(("nfs", "nfs4", "zfs", "btrfs", "overlay"))
+COUNTED_BY_READER = frozenset(("nfs", "nfs4", "zfs", "btrfs", "overlay"))
 NETWORKED = frozenset(("nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "ncpfs", "coda", "afs", "9p"))
 # without a sync, the data of a file reaches storage later than its name
-DELAYED = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs"))
+DELAYED_ALLOCATION = frozenset(("ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "bcachefs"))
 # ... unless it replaces another file: these then flush it (fs/ext4/namei.c, fs/btrfs/inode.c)
 FLUSHED_BY_REPLACING = frozenset(("ext4", "btrfs"))
 # of FUSE, with a server behind them
@@ -42,10 +42,10 @@ NETWORKED_DAEMONS = (
 # ports of object stores: HTTP and HTTPS, Squid before them, MinIO, Ceph, ECS, SeaweedFS, StorageGRID, Ozone
 OBJECT_STORE_PORTS = frozenset((80, 443, 3128, 9000, 7480, 7481, 9020, 9021, 8333, 8082, 10443, 9878, 9879))
 # ports of other services whose clients send much: ssh, mail, rsync, git, databases, caches, brokers, logs
-PORTS_OF_OTHERS = frozenset((
+OTHER_SERVICE_PORTS = frozenset((
     22, 25, 514, 873, 1433, 1521, 2049, 2379, 3100, 3306, 4222, 4317, 4318, 5044, 5432, 5672, 6333, 6334, 6379, 6514,
     7687, 8086, 8123, 9042, 9091, 9092, 9093, 9094, 9200, 9300, 9418, 11211, 14268, 19530, 24224, 27017,
 ))  # fmt: skip
-SOURCE_ELSEWHERE = re.compile(
+REMOTE_SOURCE = re.compile(
     r"^(?:[\w.-]+@)?(?:[\w.-]+|\[[0-9a-fA-F:.]+\]):(?:/|~|$)|^[A-Za-z][\w+.-]*://|^//[\w.-]+/"
 )  # HOST:PATH, URL://, //HOST/

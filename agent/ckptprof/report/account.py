@@ -9,34 +9,34 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.report import certainty, course
-from ckptprof.report.clean import clean, recorded
+from ckptprof.report import certainty, checkpoint_facts
+from ckptprof.report.clean import clean, clean_sentence
 from ckptprof.report.pictures import chart
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Limit, Verdict
 
 _MAX_BAR = 40
-_BESIDE = 132  # minimum width in cells for texts beside their bars
-_MORE = 1.05  # of a ceiling
-_BEST = "the fastest rate measured on this path"
-_SHOWN = 8  # accounts; the rest is one line
-_LEAST = 0.05  # of the whole: what has a bar of its own on a short page
+_SIDE_BY_SIDE_CELLS = 132  # minimum width in cells for texts beside their bars
+_ABOVE_CEILING = 1.05  # of a ceiling
+_CEILING_TEXT = "the fastest rate measured on this path"
+_MAX_ACCOUNTS = 8  # accounts; the rest is one line
+_MIN_SHARE = 0.05  # of the whole: what has a bar of its own on a short page
 _ASCII_BAR = "#"
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
 
-def lead(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+def headline_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     """Return the first facts of a checkpoint: its limit, cost and remedy; empty for a copy."""
     verdict = checkpoint.verdict
     if checkpoint.kind is Kind.COPY:
         return []
     if verdict is None:
-        return [("Limit", units.NOT_SEEN), ("Cost", _cost(checkpoint))]
-    pairs = [("Limit", title(verdict)), ("", recorded(verdict.sentence)), ("Cost", _cost(checkpoint))]
+        return [("Limit", units.NOT_OBSERVED), ("Cost", _cost(checkpoint))]
+    pairs = [("Limit", limit_title(verdict)), ("", clean_sentence(verdict.sentence)), ("Cost", _cost(checkpoint))]
     if verdict.remedy:
-        pairs.append(("To do", recorded(verdict.remedy)))
+        pairs.append(("To do", clean_sentence(verdict.remedy)))
     gain = gain_text(verdict)
     if gain is not None:
         pairs.append(("Without it", gain))
@@ -47,8 +47,8 @@ def _cost(checkpoint: Checkpoint) -> str:
     if checkpoint.stall_ns is None:
         return "how long training was blocked is not known"
     text = f"training was blocked for {units.duration(checkpoint.stall_ns)}"
-    if (beside := course.waited_beside(checkpoint)) is not None:
-        text += f", including {beside} before the first byte or after the last"
+    if (outside := checkpoint_facts.stall_outside(checkpoint)) is not None:
+        text += f", including {outside} before the first byte or after the last"
     cost = checkpoint.cost
     if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
         return text
@@ -63,12 +63,12 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
     verdict = checkpoint.verdict
     if verdict is None:
         return []
-    lines = _bars(checkpoint, summed(verdict), width, blocks, colour=colour)
+    lines = _bars(checkpoint, merge_by_limit(verdict), width, blocks, colour=colour)
     for heading, texts in reasons(verdict):
         if texts:
             lines += [*[""] * bool(lines), paint(heading, "bold", colour=colour), *bullets(texts, width)]
     if verdict.reference:
-        pairs = [("Reference", recorded(verdict.reference))]
+        pairs = [("Reference", clean_sentence(verdict.reference))]
         lines += [*[""] * bool(lines), *facts(pairs, width, colour=colour)]
     return lines
 
@@ -76,15 +76,22 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
     """Return a bar with text for each limit with a visible share."""
     verdict = checkpoint.verdict
-    return [] if verdict is None else _bars(checkpoint, summed(verdict), width, blocks, least=_LEAST, colour=colour)
+    return (
+        []
+        if verdict is None
+        else _bars(checkpoint, merge_by_limit(verdict), width, blocks, least=_MIN_SHARE, colour=colour)
+    )
 
 
-def title(verdict: Verdict) -> str:
+def limit_title(verdict: Verdict) -> str:
     """Return the limit and its confidence: `device, likely (0.91)`."""
     if verdict.limit is Limit.UNCLEAR:
         named = " or ".join(limit.value for limit in verdict.candidates)
         return f"unclear, possibly {named}" if named else "unclear"
-    return f"{verdict.limit.value}, {certainty.word(verdict.limit, verdict.confidence)} ({verdict.confidence:.2f})"
+    return (
+        f"{verdict.limit.value}, {certainty.confidence_word(verdict.limit, verdict.confidence)} "
+        f"({verdict.confidence:.2f})"
+    )
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -104,7 +111,7 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         pairs.append(("Rate", rate + (f": {tier(cost.tier)}" if cost.tier is not None else "")))
     share = ceiling(cost.ceiling_share)
     if share is not None:
-        source = "" if cost.ceiling_from is None else f" ({recorded(cost.ceiling_from)})"
+        source = "" if cost.ceiling_from is None else f" ({clean_sentence(cost.ceiling_from)})"
         pairs.append(("Ceiling", f"{share}{source}"))
     return pairs
 
@@ -118,7 +125,9 @@ def ceiling(share: float | None) -> str | None:
     """Describe a share of the maximum rate of a path; None if not known."""
     if share is None or not math.isfinite(share):
         return None
-    return f"above {_BEST}" if share > _MORE else f"{units.percent(min(1.0, share))} of {_BEST}"
+    return (
+        f"above {_CEILING_TEXT}" if share > _ABOVE_CEILING else f"{units.percent(min(1.0, share))} of {_CEILING_TEXT}"
+    )
 
 
 def tier(word: str) -> str:
@@ -126,10 +135,10 @@ def tier(word: str) -> str:
     return _TIERS.get(word.lower(), clean(word))
 
 
-def summed(verdict: Verdict) -> Verdict:
+def merge_by_limit(verdict: Verdict) -> Verdict:
     """Merge the accounts of each limit into one that lists its parts with their seconds; the largest first."""
     parts = dict[Limit | None, list[Account]]()
-    for one in _ordered(verdict):
+    for one in _largest_first(verdict):
         parts.setdefault(one.limit, []).append(one)
     summed = []
     for limit, several in parts.items():
@@ -143,26 +152,26 @@ def summed(verdict: Verdict) -> Verdict:
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
 
-def _ordered(verdict: Verdict) -> list[Account]:
-    told = [one for one in verdict.accounts if math.isfinite(one.seconds) and one.seconds > 0]
-    return sorted(told, key=lambda one: -one.seconds)
+def _largest_first(verdict: Verdict) -> list[Account]:
+    known = [one for one in verdict.accounts if math.isfinite(one.seconds) and one.seconds > 0]
+    return sorted(known, key=lambda one: -one.seconds)
 
 
 def _bars(  # noqa: PLR0913 # as a drawing needs
     checkpoint: Checkpoint, verdict: Verdict, width: int, blocks: str, *, least: float = 0.0, colour: bool
 ) -> list[str]:
-    every = _ordered(verdict)
+    every = _largest_first(verdict)
     if not every:
         return []
     whole = max((checkpoint.end_ns - checkpoint.start_ns) / 1e9, sum(one.seconds for one in every))
-    ordered = [one for n, one in enumerate(every) if n < _SHOWN and (one.seconds >= least * whole or not n)]
+    ordered = [one for n, one in enumerate(every) if n < _MAX_ACCOUNTS and (one.seconds >= least * whole or not n)]
     most = min(_MAX_BAR, max(1, width - 34))
     full = blocks[-1] if blocks == chart.BLOCKS else _ASCII_BAR
     styles = {verdict.limit: "red", None: "dim"}
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered]
     rows = [
         [
-            Cell("ACCOUNT", certainty.name(one.limit), "bold"),
+            Cell("ACCOUNT", certainty.account_name(one.limit), "bold"),
             number("TIME", one.seconds, units.seconds),
             number("SHARE", one.seconds / whole, units.percent),
             Cell("", full * length, styles.get(one.limit, "cyan"), drop=1),
@@ -172,11 +181,11 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     header, *drawn = render_table(rows, width, colour=colour)
     lines = [] if least else [header]
     for i, (length, bar) in enumerate(zip(lengths, drawn, strict=True)):
-        text = recorded(ordered[i].text)
-        if width >= _BESIDE and text:
-            room = width - most - 34
-            first, *more = wrap(text, room)
-            lines += [bar + " " * (most - length + 2) + first, *(" " * (width - room) + part for part in more)]
+        text = clean_sentence(ordered[i].text)
+        if width >= _SIDE_BY_SIDE_CELLS and text:
+            text_cells = width - most - 34
+            first, *more = wrap(text, text_cells)
+            lines += [bar + " " * (most - length + 2) + first, *(" " * (width - text_cells) + part for part in more)]
         else:
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
@@ -205,13 +214,13 @@ def gain_text(verdict: Verdict) -> str | None:
     if expected >= now or units.seconds(expected) == units.seconds(now):
         return None
     text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
-    return text if verdict.capped_by is None else f"{text}, then limited by {recorded(verdict.capped_by)}"
+    return text if verdict.capped_by is None else f"{text}, then limited by {clean_sentence(verdict.capped_by)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:
     """Format texts as a list with hanging indents."""
     lines = []
     for text in texts:
-        first, *more = wrap(recorded(text), width - 2)
+        first, *more = wrap(clean_sentence(text), width - 2)
         lines += [f"- {first}", *(f"  {line}" for line in more)]
     return lines

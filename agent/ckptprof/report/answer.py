@@ -14,8 +14,8 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, certainty, course
-from ckptprof.report.clean import NAMELESS, clean, named, recorded, shorten_end
+from ckptprof.report import account, certainty, checkpoint_facts
+from ckptprof.report.clean import NAMELESS, clean, clean_sentence, named, shorten_end
 from ckptprof.report.summary import ordered
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
@@ -25,7 +25,7 @@ _JOB_CELLS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ReportAnswer:
     """The conclusions from all checkpoints of a report."""
 
     headline: Headline | None  # what limited most of the lost time
@@ -33,16 +33,16 @@ class Answer:
     opening: tuple[tuple[str, str], ...]  # the answer and what to do first, in words; nothing if unknown
 
 
-def of(report: Report) -> Answer:
+def conclude(report: Report) -> ReportAnswer:
     """Draw the conclusions of a report; this takes a while for many checkpoints."""
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
-    from ckptprof.diagnose.costs import job_costs  # noqa: PLC0415 # see above
+    from ckptprof.diagnose.job_costs import job_costs  # noqa: PLC0415 # see above
 
     costs = job_costs(report.checkpoints)
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
-        found = msgspec.structs.replace(found, **{"remedy": None, **_too_often(costs)})
-    return Answer(found, costs, tuple(_opening(report.checkpoints, found)))
+        found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
+    return ReportAnswer(found, costs, tuple(_opening(report.checkpoints, found)))
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -51,7 +51,7 @@ def with_gpus(report: Report, gpus: int | None) -> Report:
         return report
     from ckptprof.diagnose import tiers  # noqa: PLC0415 # see above
 
-    told = []
+    updated = []
     for one in report.checkpoints:
         known = one.cost if one.cost is not None else Cost()
         each = None if known.bytes_per_second is None else known.bytes_per_second / gpus
@@ -63,68 +63,74 @@ def with_gpus(report: Report, gpus: int | None) -> Report:
             bytes_per_second_per_gpu=each,
             tier=tiers.word(one.kind, each),
         )
-        told.append(msgspec.structs.replace(one, cost=cost))
-    return msgspec.structs.replace(report, checkpoints=tuple(told))
+        updated.append(msgspec.structs.replace(one, cost=cost))
+    return msgspec.structs.replace(report, checkpoints=tuple(updated))
 
 
 def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[tuple[str, str]]:
     if found is None:
         return []
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
-    sure = certainty.name(found.limit)  # of most of the checkpoints that it is the verdict on
-    told = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
-    sure = "" if is_plain else f"{sure}, {certainty.word(found.limit, median(told))}: " if told else f"{sure}: "
-    pairs = [("Answer", f"{sure}{recorded(found.sentence)}")]
+    sure = certainty.account_name(found.limit)  # of most of the checkpoints that it is the verdict on
+    confidences = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
+    sure = (
+        ""
+        if is_plain
+        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences))}: "
+        if confidences
+        else f"{sure}: "
+    )
+    pairs = [("Answer", f"{sure}{clean_sentence(found.sentence)}")]
     if found.remedy is not None:
-        pairs.append(("Do first", recorded(found.remedy)))
+        pairs.append(("Do first", clean_sentence(found.remedy)))
     return pairs
 
 
 def risks(checkpoints: Sequence[Checkpoint]) -> str:
     """List the checkpoints that may not restore correctly, with the reason for the last; empty if there are none."""
-    told = [one for one in ordered(checkpoints) if one.risks]
-    if not told:
+    risky = [one for one in ordered(checkpoints) if one.risks]
+    if not risky:
         return ""
-    last = told[-1]
+    last = risky[-1]
     name = f"{last.kind.value} {last.id}" if last.id else f"a {last.kind.value}"
-    more = "" if len(told) == 1 else f" (nor {len(told) - 1} before it)"
-    return f"{name} may not restore correctly{more}: {course.risk(last)}"
+    more = "" if len(risky) == 1 else f" (nor {len(risky) - 1} before it)"
+    return f"{name} may not restore correctly{more}: {checkpoint_facts.risk(last)}"
 
 
-def _too_often(every: Sequence[JobCost]) -> dict[str, str]:
-    from ckptprof.diagnose.plan.planning import LEAST_SAVES  # noqa: PLC0415 # see above
+def _advise_fewer_saves(every: Sequence[JobCost]) -> dict[str, str]:
+    from ckptprof.diagnose.plan.checkpoint_plan import LEAST_SAVES  # noqa: PLC0415 # see above
 
-    cost = _held_most(every)
+    cost = _most_blocked(every)
     if cost is None:
         return {}
     of_job = f" --job {shlex.quote(cost.job)}" if len(every) > 1 else ""  # else it plans for the newest
     plan = f"`ckptprof plan --mttf 3h{of_job}` calculates the best interval for one failure every 3 hours"
     if cost.saves is None or cost.saves.complete < LEAST_SAVES:
         plan = f"with at least {LEAST_SAVES} complete saves, {plan}"
-    what, how = "Saving", ""
+    subject, how = "Saving", ""
     if cost.saves is not None and cost.saves.mean_seconds is not None:
         often = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)}"
-        what = what if cost.restores is None or not cost.restores.stall_seconds else "Saving and restoring"
+        subject = subject if cost.restores is None or not cost.restores.stall_seconds else "Saving and restoring"
         each = " each" if cost.saves.count > 1 else ""
         how = f": {units.plural(cost.saves.count, 'save')}, {units.seconds(cost.saves.mean_seconds)}{each}{often}"
     return {
-        "sentence": f"{what} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run{how}.",
+        "sentence": f"{subject} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run{how}.",
         "remedy": f"save less often, or asynchronously: {plan}",
     }
 
 
-def _held_most(every: Sequence[JobCost]) -> JobCost | None:
-    from ckptprof.diagnose.costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
+def _most_blocked(every: Sequence[JobCost]) -> JobCost | None:
+    from ckptprof.diagnose.job_costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
 
     shares = [(share, one) for one in every if (share := saves_share(one)) is not None and share > SNIA_SHARE]
     return max(shares, key=lambda pair: (pair[0], pair[1].job), default=(0.0, None))[1]
 
 
-def answered_first(told: Answer) -> tuple[JobCost, ...]:
+def costs_answer_first(answer: ReportAnswer) -> tuple[JobCost, ...]:
     """Return the costs of each job, starting with the job of the answer."""
-    is_plain = told.headline is not None and told.headline.limit is Limit.NONE
-    first = _held_most(told.costs) if is_plain else None
-    return told.costs if first is None else (first, *(one for one in told.costs if one is not first))
+    is_plain = answer.headline is not None and answer.headline.limit is Limit.NONE
+    first = _most_blocked(answer.costs) if is_plain else None
+    return answer.costs if first is None else (first, *(one for one in answer.costs if one is not first))
 
 
 def cost_lines(report: Report, every: Sequence[JobCost], width: int, *, colour: bool) -> list[str]:
@@ -135,13 +141,13 @@ def cost_lines(report: Report, every: Sequence[JobCost], width: int, *, colour: 
     for one in every[:MAX_JOBS]:
         title = f"What checkpoints cost {shorten_end(named(one.job), _JOB_CELLS)}"
         lines += ["", *(paint(line, "bold", colour=colour) for line in wrap(title, width))]
-        lines += facts(of_job(one), width, colour=colour, indent="  ")
+        lines += facts(job_facts(one), width, colour=colour, indent="  ")
     if len(every) > MAX_JOBS:
         lines += ["", f"and {units.plural(len(every) - MAX_JOBS, 'job')} more: --json has them all"]
     return lines[1:]
 
 
-def of_job(cost: JobCost) -> list[tuple[str, str]]:
+def job_facts(cost: JobCost) -> list[tuple[str, str]]:
     """Return the costs of one job as far as they are known."""
     pairs = [("Blocked", _blocked(cost))]
     if cost.gpu_seconds and cost.gpus is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
@@ -173,9 +179,9 @@ def _blocked(cost: JobCost) -> str:
     if cost.stall_seconds is None:
         return "how long training was blocked is not known"
     text = units.seconds(cost.stall_seconds)
-    seen = cost.count - cost.stalls_unknown
-    if seen < cost.stalls_unknown:  # too few for a share
-        return f"{text} ({seen:,} of {units.plural(cost.count, 'checkpoint')} measured)"
+    measured = cost.count - cost.stalls_unknown
+    if measured < cost.stalls_unknown:  # too few for a share
+        return f"{text} ({measured:,} of {units.plural(cost.count, 'checkpoint')} measured)"
     if cost.share is not None and cost.run_seconds is not None:
         text += f", {units.percent(cost.share)} of a run of {units.seconds(cost.run_seconds)}"
         text += "" if cost.judgement is None else f": {clean(cost.judgement)}"
@@ -184,20 +190,24 @@ def _blocked(cost: JobCost) -> str:
     return text
 
 
-def _direction(kind: Kind, told: DirectionCost, cost: JobCost, interval: float | None) -> str:
-    text = units.plural(told.count, kind.value)
-    text += f" ({units.count(told.count - told.complete)} incomplete)" if told.complete < told.count else ""
+def _direction(kind: Kind, direction: DirectionCost, cost: JobCost, interval: float | None) -> str:
+    text = units.plural(direction.count, kind.value)
+    text += (
+        f" ({units.count(direction.count - direction.complete)} incomplete)"
+        if direction.complete < direction.count
+        else ""
+    )
     text += "" if interval is None else f", one every {units.seconds(interval)}"
-    if told.mean_seconds is not None:
-        text += f", {units.seconds(told.mean_seconds)}"
-        text += f" on average, {units.seconds(told.worst_seconds)} at most" if told.complete > 1 else ""
-        text += f" ({units.count(told.complete)} complete)" if told.complete < told.count else ""
-    if told.bytes_per_second is not None:
-        middle = "median rate " if told.complete > 1 else ""
-        text += f"; {middle}{units.rate(told.bytes_per_second)}"
-    if told.bytes_per_second_per_gpu is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
+    if direction.mean_seconds is not None:
+        text += f", {units.seconds(direction.mean_seconds)}"
+        text += f" on average, {units.seconds(direction.worst_seconds)} at most" if direction.complete > 1 else ""
+        text += f" ({units.count(direction.complete)} complete)" if direction.complete < direction.count else ""
+    if direction.bytes_per_second is not None:
+        middle = "median rate " if direction.complete > 1 else ""
+        text += f"; {middle}{units.rate(direction.bytes_per_second)}"
+    if direction.bytes_per_second_per_gpu is not None and not account.is_guessed(cost.gpus, cost.gpus_from):
         remark = account.GPUS_FROM.get(cost.gpus_from or "", "")
-        text += f", {units.rate(told.bytes_per_second_per_gpu)} per GPU{remark}"
-        text += "" if told.tier is None else f": {account.tier(told.tier)}"
-    share = account.ceiling(told.ceiling_share)
+        text += f", {units.rate(direction.bytes_per_second_per_gpu)} per GPU{remark}"
+        text += "" if direction.tier is None else f": {account.tier(direction.tier)}"
+    share = account.ceiling(direction.ceiling_share)
     return text if share is None else f"{text}; {share}"

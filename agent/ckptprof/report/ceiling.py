@@ -17,7 +17,7 @@ BUSY = 0.1  # share of the time in which others used the device, above which a n
 _SHORT_NS = 200_000_000  # a bandwidth measured for less is easily a cache's
 
 
-class Kept(Ceilings, frozen=True, kw_only=True):
+class CeilingDocument(Ceilings, frozen=True, kw_only=True):
     """The result of one probe, and the file that it was saved to."""
 
     kept: str | None  # the file that later verdicts read
@@ -26,12 +26,12 @@ class Kept(Ceilings, frozen=True, kw_only=True):
 UNREPORTED = ("format",)
 
 
-def document(ceilings: Ceilings, *, kept: str | None) -> dict[str, Any]:
+def document(ceilings: Ceilings, *, saved_to: str | None) -> dict[str, Any]:
     """Return the document of `ceiling --json`."""
-    told = documents.of(Kept(**msgspec.structs.asdict(ceilings), kept=kept))
+    body = documents.to_document(CeilingDocument(**msgspec.structs.asdict(ceilings), kept=saved_to))
     for name in UNREPORTED:
-        del told[name]
-    return told
+        del body[name]
+    return body
 
 
 def label(row: Measure) -> str:
@@ -69,19 +69,19 @@ def _row(one: Measure) -> list[Cell]:
 
 def conclusions(ceilings: Ceilings) -> list[str]:
     """Summarise the rows in sentences."""
-    said = []
-    for work, who in ((WRITE, "writer"), (READ, "reader")):
+    sentences = []
+    for work, worker in ((WRITE, "writer"), (READ, "reader")):
         best = fastest(ceilings, work)
         if best is None or not best.bytes_per_second:
             continue
         workers = units.plural(best.workers, "worker")
-        said.append(f"Fastest {work}: {units.rate(best.bytes_per_second)} ({label(best)}, {workers}).")
+        sentences.append(f"Fastest {work}: {units.rate(best.bytes_per_second)} ({label(best)}, {workers}).")
         for one in ceilings.measures:
             is_common = one.work == work and one.workers == 1 and not one.direct and one.id != best.id
             if is_common and one.bytes_per_second:
                 share = units.percent(round(one.bytes_per_second / best.bytes_per_second, 2))
-                said.append(f"One buffered {who} reaches {share} of that.")
-    return said
+                sentences.append(f"One buffered {worker} reaches {share} of that.")
+    return sentences
 
 
 def notes(ceilings: Ceilings) -> list[str]:
@@ -91,15 +91,15 @@ def notes(ceilings: Ceilings) -> list[str]:
         why = one.missing or ("the file system or a quota was full" if one.ended == FULL else None)
         if why is not None:
             reasons.setdefault(clean(why), []).append(f"{label(one)}{f' x{one.workers}' * (one.workers > 1)}")
-    said = [f"Not fully measured ({why}): {'; '.join(rows)}." for why, rows in reasons.items()]
+    sentences = [f"Not fully measured ({why}): {'; '.join(rows)}." for why, rows in reasons.items()]
     if ceilings.busy_before is not None and ceilings.busy_before >= BUSY:
         busy = units.percent(round(ceilings.busy_before, 2))
-        said.append(f"The device was already {busy} busy before the probe: the figures may be too low.")
+        sentences.append(f"The device was already {busy} busy before the probe: the figures may be too low.")
     if not ceilings.complete:
-        said.append("Some measurements are missing: a later probe replaces this one.")
+        sentences.append("Some measurements are missing: a later probe replaces this one.")
     writes = [one for one in ceilings.measures if one.work == WRITE and one.bytes_per_second is not None]
     if any(one.spent_ns < _SHORT_NS for one in writes):
-        said.append(
+        sentences.append(
             "Some writes took less than 0.2 s and may only have filled the device's cache: use a larger --size."
         )
-    return said
+    return sentences

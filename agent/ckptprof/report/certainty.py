@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from ckptprof.verdicts import Limit, SoFar, Verdict
+from ckptprof.verdicts import InterimVerdict, Limit, Verdict
 
 LIKELY, PROBABLY = 0.8, 0.6  # confidence from which on
 WORDS = ("likely", "probably", "unclear")
 UNEXPLAINED, NOT_SLOW = "unexplained", "not slow"
 
 
-def word(limit: Limit, confidence: float) -> str:
+def confidence_word(limit: Limit, confidence: float) -> str:
     """Return likely, probably or unclear for a limit and its confidence."""
     if limit is Limit.UNCLEAR or not confidence >= PROBABLY:
         return WORDS[2]
     return WORDS[0] if confidence >= LIKELY else WORDS[1]
 
 
-def is_told(verdict: Verdict | SoFar | None) -> bool:
+def is_probable(verdict: Verdict | InterimVerdict | None) -> bool:
     """Return whether there is a verdict that is at least probable."""
-    return verdict is not None and word(verdict.limit, verdict.confidence) != WORDS[2]
+    return verdict is not None and confidence_word(verdict.limit, verdict.confidence) != WORDS[2]
 
 
-def name(limit: Limit | None) -> str:
+def account_name(limit: Limit | None) -> str:
     """Return the name of an account."""
     if limit is None:
         return UNEXPLAINED
     return NOT_SLOW if limit is Limit.NONE else limit.value
 
 
-def short(verdict: Verdict | SoFar | None) -> str | None:
+def short_limit(verdict: Verdict | InterimVerdict | None) -> str | None:
     """Return the limit for a table: `device`, `device?` if unclear, None without a verdict."""
     if verdict is None:
         return None
-    mark = "" if is_told(verdict) else "?"
+    mark = "" if is_probable(verdict) else "?"
     if verdict.limit is Limit.UNCLEAR:
         return f"{verdict.candidates[0].value}{mark}" if verdict.candidates else verdict.limit.value
     return f"{verdict.limit.value}{mark}"

@@ -32,7 +32,7 @@ def named(job: str) -> str:
     return clean(job).strip() or NAMELESS
 
 
-def recorded(text: str) -> str:
+def clean_sentence(text: str) -> str:
     """Clean a sentence of a verdict, and convert its sizes to the chosen units."""
     return clean(units.restated(text))
 
@@ -66,14 +66,14 @@ def shorten(text: str, limit: int) -> str:
         return ELLIPSIS[:limit]
     head_cells = (limit - 1) // 3 if limit >= _HEAD_FROM else 0
     tail_cells = limit - 1 - head_cells
-    return take(text, head_cells) + ELLIPSIS + take(text[::-1], tail_cells)[::-1]
+    return fit_prefix(text, head_cells) + ELLIPSIS + fit_prefix(text[::-1], tail_cells)[::-1]
 
 
 def shorten_end(text: str, limit: int) -> str:
     """Cut cleaned text at its end to at most `limit` cells."""
     if _fits(text, limit):
         return text
-    return take(text, limit - 1) + ELLIPSIS if limit > 0 else ""
+    return fit_prefix(text, limit - 1) + ELLIPSIS if limit > 0 else ""
 
 
 def _fits(text: str, limit: int) -> bool:
@@ -82,7 +82,7 @@ def _fits(text: str, limit: int) -> bool:
     return len(text) <= limit * _CODES_PER_CELL and width(text) <= limit
 
 
-def take(text: str, cells: int) -> str:
+def fit_prefix(text: str, cells: int) -> str:
     """Return the start of cleaned text that fits into this number of cells."""
     if text.isascii():
         return text[:cells]

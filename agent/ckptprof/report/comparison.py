@@ -13,7 +13,7 @@ from ckptprof.bounds import Count, one_of
 from ckptprof.figures import median, of_complete, quantile
 from ckptprof.model import Checkpoint, Kind, Report, Status
 from ckptprof.report import noise
-from ckptprof.report.conditions import SERIES, Condition, Judged, Quantity, show
+from ckptprof.report.conditions import SERIES, Condition, ConditionResult, Quantity, format_value
 
 KINDS = (Kind.SAVE, Kind.RESTORE)
 FIGURES = ("duration", "stall", "size", "throughput")  # the first is the answer
@@ -33,7 +33,7 @@ class Spread(msgspec.Struct, frozen=True):
     p95: float
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class FigureComparison(msgspec.Struct, frozen=True, kw_only=True):
     """One figure on both sides; None: not observed on that side."""
 
     name: Annotated[str, one_of(*FIGURES)]
@@ -52,7 +52,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         return SERIES[self.name].quantity
 
 
-class Counts(msgspec.Struct, frozen=True):
+class CountComparison(msgspec.Struct, frozen=True):
     """A number on both sides."""
 
     before: Count
@@ -71,9 +71,9 @@ class KindComparison(msgspec.Struct, frozen=True, kw_only=True):
     """The comparison of saves, or of restores."""
 
     kind: Annotated[str, one_of(*(kind.value for kind in KINDS))]
-    count: Counts
-    incomplete: Counts
-    figures: tuple[Figure, ...]
+    count: CountComparison
+    incomplete: CountComparison
+    figures: tuple[FigureComparison, ...]
     limits: tuple[LimitCounts, ...]  # the commonest first
 
 
@@ -111,24 +111,24 @@ def _compare(kind: Kind, before: list[Checkpoint], after: list[Checkpoint]) -> K
     )
     return KindComparison(
         kind=kind.value,
-        count=Counts(len(before), len(after)),
-        incomplete=Counts(*(sum(one.status is Status.INCOMPLETE for one in side) for side in (before, after))),
+        count=CountComparison(len(before), len(after)),
+        incomplete=CountComparison(*(sum(one.status is Status.INCOMPLETE for one in side) for side in (before, after))),
         figures=tuple(_figure(name, before, after) for name in names),
         limits=tuple(LimitCounts(limit, first[limit], second[limit]) for limit, _ in (first + second).most_common()),
     )
 
 
-def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]) -> Figure:
+def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]) -> FigureComparison:
     series = SERIES[name]
     first, second = of_complete(before, series.of), of_complete(after, series.of)
     before_all, after_all = _spread(first), _spread(second)
     change, relative = noise.Shift(), noise.Shift()
     if before_all is not None and after_all is not None:
-        change = noise.around(noise.shift(first, second), after_all.median - before_all.median)
+        change = noise.center_on(noise.shift(first, second), after_all.median - before_all.median)
         relative = noise.ratio(first, second)
         if relative.estimate is not None:
-            relative = noise.around(relative, after_all.median / before_all.median - 1)
-    return Figure(
+            relative = noise.center_on(relative, after_all.median / before_all.median - 1)
+    return FigureComparison(
         name=name,
         unit=UNITS[series.quantity],
         before=before_all,
@@ -142,9 +142,9 @@ def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]
 def _outcome(name: str, change: noise.Shift, relative: noise.Shift) -> str:
     if change.estimate is None:
         return UNSEEN
-    if not change.is_judged:
+    if not change.has_interval:
         return FEW
-    if not change.is_told:
+    if not change.is_significant:
         return NOISE if change.low != change.high else SAME
     if relative.estimate is not None and abs(relative.estimate) < _LEAST:
         return SAME
@@ -155,34 +155,34 @@ def _spread(values: Sequence[float]) -> Spread | None:
     return Spread(len(values), median(values), quantile(values, 0.95)) if values else None
 
 
-_ASKED: dict[str, tuple[Kind, str]] = {name: (Kind.SAVE, name) for name in FIGURES} | {
+_COMPARABLE: dict[str, tuple[Kind, str]] = {name: (Kind.SAVE, name) for name in FIGURES} | {
     f"{kind.value}_{name}": (kind, name) for kind in KINDS for name in FIGURES if kind is Kind.SAVE or name != "stall"
 }
-NAMES: dict[str, Quantity] = {asked: SERIES[name].quantity for asked, (_, name) in _ASKED.items()}
+NAMES: dict[str, Quantity] = {asked: SERIES[name].quantity for asked, (_, name) in _COMPARABLE.items()}
 
 
-def judge(comparison: Comparison, conditions: Sequence[Condition]) -> list[Judged]:
+def evaluate(comparison: Comparison, conditions: Sequence[Condition]) -> list[ConditionResult]:
     """Evaluate conditions: one is met if the change exceeds noise, and is as large as the condition says."""
-    return [_judge(comparison, condition) for condition in conditions]
+    return [_evaluate(comparison, condition) for condition in conditions]
 
 
-def _judge(comparison: Comparison, condition: Condition) -> Judged:
-    kind, name = _ASKED[condition.name]
+def _evaluate(comparison: Comparison, condition: Condition) -> ConditionResult:
+    kind, name = _COMPARABLE[condition.name]
     both = next((one for one in comparison.kinds if one.kind == kind.value), None)
     figure = None if both is None else next(one for one in both.figures if one.name == name)
     if figure is None or figure.outcome == UNSEEN:
-        return Judged(condition, None, f"no {kind.value} has this figure on both sides")
+        return ConditionResult(condition, None, f"no {kind.value} has this figure on both sides")
     if figure.outcome == FEW:
-        return Judged(condition, None, too_few(figure, kind.value))
+        return ConditionResult(condition, None, too_few(figure, kind.value))
     change = figure.relative if condition.relative else figure.change
     if change.estimate is None:
-        return Judged(condition, None, "some values are zero, so a change has no percentage")
+        return ConditionResult(condition, None, "some values are zero, so a change has no percentage")
     quantity = Quantity.SHARE if condition.relative else figure.quantity
-    holds = figure.change.is_told and condition.holds(change.estimate)
-    return Judged(condition, holds, show(change.estimate, quantity, signed=True))
+    is_met = figure.change.is_significant and condition.matches(change.estimate)
+    return ConditionResult(condition, is_met, format_value(change.estimate, quantity, signed=True))
 
 
-def too_few(figure: Figure, kind: str) -> str:
+def too_few(figure: FigureComparison, kind: str) -> str:
     """Explain that there are too few values, and how many are needed."""
     before, after = (0 if side is None else side.number for side in (figure.before, figure.after))
     least = noise.least_values()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from ckptprof import figures, units
 from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, Kind, Report, Status
-from ckptprof.report import certainty, course
+from ckptprof.report import certainty, checkpoint_facts
 from ckptprof.report import summary as summaries
 from ckptprof.verdicts import Limit
 
@@ -70,18 +70,18 @@ class Condition:
     limit: Limit | None = None  # in place of the value
     relative: bool = False  # a change in proportion, in `diff`
 
-    def holds(self, value: float) -> bool:
+    def matches(self, value: float) -> bool:
         """Return whether a value meets it."""
         return _OPERATORS[self.operator](value, self.value)
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ConditionResult:
     """The result of a condition; `holds` is None if it cannot be evaluated. `told`: the value or the reason."""
 
     condition: Condition
-    holds: bool | None
-    told: str
+    is_met: bool | None
+    explanation: str
 
 
 def parse(texts: Sequence[str], names: Mapping[str, Quantity], *, relative: bool = False) -> list[Condition]:
@@ -97,18 +97,18 @@ def parse(texts: Sequence[str], names: Mapping[str, Quantity], *, relative: bool
         if not any(parts):
             example = _CHANGE_EXAMPLE if relative else _EXAMPLE
             raise UsageError("--fail-on has no condition", hint=f"--fail-on '{example}'")
-        found += [_one(part, names, relative=relative) for part in parts if part]
+        found += [_parse_one(part, names, relative=relative) for part in parts if part]
     return found
 
 
-def show(value: float, quantity: Quantity, *, signed: bool = False) -> str:
+def format_value(value: float, quantity: Quantity, *, signed: bool = False) -> str:
     """Format a value for users."""
     shown = _SHOWN.get(quantity)
     sign = "-" if value < 0 else "+" if signed and value > 0 else ""
     return sign + (f"{abs(value):.3g}" if shown is None else shown(abs(value)))
 
 
-def _one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> Condition:
+def _parse_one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> Condition:
     form = _FORM.match(text)
     if form is None:
         forms = f"> or <, and a change, as in --fail-on '{_CHANGE_EXAMPLE}'"
@@ -175,7 +175,7 @@ def _value(text: str, quantity: Quantity) -> float | None:
 
 STATISTICS = ("min", "mean", "median", "p95", "p99", "max", "total")
 _QUANTILES = {"min": 0.0, "p95": 0.95, "p99": 0.99, "max": 1.0}
-_SEEN_SHARE = 0.5  # of the checkpoints: a figure known for fewer is not evaluated
+_MIN_OBSERVED_SHARE = 0.5  # of the checkpoints: a figure known for fewer is not evaluated
 _IDS = 5  # that are named
 
 _Of = Callable[[Checkpoint], float | None]
@@ -201,7 +201,7 @@ SERIES = {
     "save_throughput": Series(Quantity.RATE, _SAVES, figures.rate_bytes_per_second),
     "restore_throughput": Series(Quantity.RATE, _RESTORES, figures.rate_bytes_per_second),
     "size": Series(Quantity.SIZE, _SAVES, figures.size_bytes),
-    "amplification": Series(Quantity.FACTOR, _SAVES, course.amplification),
+    "amplification": Series(Quantity.FACTOR, _SAVES, checkpoint_facts.amplification),
     "ceiling_share": Series(Quantity.SHARE, _BOTH, lambda one: None if one.cost is None else one.cost.ceiling_share),
 }
 _SUMMABLE = (Quantity.TIME, Quantity.SIZE)
@@ -224,17 +224,17 @@ NAMES: Mapping[str, Quantity] = _WHOLE | {
 }
 
 
-def judge(report: Report, conditions: Sequence[Condition]) -> list[Judged]:
+def evaluate(report: Report, conditions: Sequence[Condition]) -> list[ConditionResult]:
     """Evaluate each condition, in order."""
     found = []
     for condition in conditions:
         if condition.limit is not None:
-            found.append(_judge_limit(report.checkpoints, condition, condition.limit))
+            found.append(_evaluate_limit(report.checkpoints, condition, condition.limit))
             continue
-        value, told = _figure(report, condition.name)
-        holds = None if value is None else condition.holds(value)
-        shown = "" if value is None else show(value, condition.quantity)
-        found.append(Judged(condition, holds, f"{shown} {told}".strip()))
+        value, explanation = _figure(report, condition.name)
+        is_met = None if value is None else condition.matches(value)
+        shown = "" if value is None else format_value(value, condition.quantity)
+        found.append(ConditionResult(condition, is_met, f"{shown} {explanation}".strip()))
     return found
 
 
@@ -264,10 +264,10 @@ def _share(report: Report, name: str) -> tuple[float | None, str]:
     if name == "share":
         return found.share, "of the watched time"
     saves = [one for one in report.checkpoints if one.kind is Kind.SAVE]
-    held, told = _statistic(saves, SERIES["stall"], "total") if saves else (0.0, "")
-    if held is None:
-        return None, told
-    return held * 1e9 / found.watched_ns, f"of the watched time {told}".strip()
+    stall, explanation = _statistic(saves, SERIES["stall"], "total") if saves else (0.0, "")
+    if stall is None:
+        return None, explanation
+    return stall * 1e9 / found.watched_ns, f"of the watched time {explanation}".strip()
 
 
 def _statistic(chosen: Sequence[Checkpoint], series: Series, statistic: str) -> tuple[float | None, str]:
@@ -279,10 +279,10 @@ def _statistic(chosen: Sequence[Checkpoint], series: Series, statistic: str) -> 
     if not chosen:
         return None, f"there is no complete {noun}"
     values = figures.of_all(chosen, series.of)
-    seen = f"observed for {units.count(len(values))} of {units.plural(len(chosen), noun)}"
-    if len(values) < _SEEN_SHARE * len(chosen):
-        return None, seen if values else f"not observed for any of {units.plural(len(chosen), noun)}"
-    remark = "" if len(values) == len(chosen) else f"({seen})"
+    coverage = f"observed for {units.count(len(values))} of {units.plural(len(chosen), noun)}"
+    if len(values) < _MIN_OBSERVED_SHARE * len(chosen):
+        return None, coverage if values else f"not observed for any of {units.plural(len(chosen), noun)}"
+    remark = "" if len(values) == len(chosen) else f"({coverage})"
     if statistic == "median":
         return figures.median(values), remark
     if statistic in _QUANTILES:
@@ -291,18 +291,18 @@ def _statistic(chosen: Sequence[Checkpoint], series: Series, statistic: str) -> 
     return total if statistic == "total" else total / len(values), remark
 
 
-def _judge_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit: Limit) -> Judged:
+def _evaluate_limit(checkpoints: Sequence[Checkpoint], condition: Condition, limit: Limit) -> ConditionResult:
     """Evaluate `limit=X` (a checkpoint was probably limited by X) and `limit!=X` (one by something else)."""
-    told = [
+    decided = [
         (one, one.verdict.limit)
         for one in checkpoints
-        if one.verdict is not None and (one.verdict.limit is Limit.UNCLEAR or certainty.is_told(one.verdict))
+        if one.verdict is not None and (one.verdict.limit is Limit.UNCLEAR or certainty.is_probable(one.verdict))
     ]
-    if not told:
-        return Judged(condition, None, "no checkpoint has a known limit")
-    chosen = [one for one, own in told if (own is limit) is (condition.operator == "=")]
-    shown = f"{len(chosen)} of {units.plural(len(told), 'checkpoint')} {_named(chosen)}".strip()
-    return Judged(condition, bool(chosen), shown)
+    if not decided:
+        return ConditionResult(condition, None, "no checkpoint has a known limit")
+    chosen = [one for one, own in decided if (own is limit) is (condition.operator == "=")]
+    shown = f"{len(chosen)} of {units.plural(len(decided), 'checkpoint')} {_named(chosen)}".strip()
+    return ConditionResult(condition, bool(chosen), shown)
 
 
 def _named(chosen: Sequence[Checkpoint]) -> str:

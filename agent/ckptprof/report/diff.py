@@ -14,8 +14,16 @@ from ckptprof.report import comparison as comparisons
 from ckptprof.report import document as documents
 from ckptprof.report import noise
 from ckptprof.report.clean import clean, shorten_end
-from ckptprof.report.comparison import Comparison, Counts, Figure, KindComparison, LimitCounts, Side, Spread
-from ckptprof.report.conditions import show
+from ckptprof.report.comparison import (
+    Comparison,
+    CountComparison,
+    FigureComparison,
+    KindComparison,
+    LimitCounts,
+    Side,
+    Spread,
+)
+from ckptprof.report.conditions import format_value
 from ckptprof.report.table import NOTHING, Cell, facts, paint, wrap
 from ckptprof.report.table import render as render_table
 
@@ -32,7 +40,7 @@ _NOISE = (
 _NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on say throughput
 
 
-class ToldSide(msgspec.Struct, frozen=True, kw_only=True):
+class DiffSide(msgspec.Struct, frozen=True, kw_only=True):
     """One side of a comparison."""
 
     selector: str  # as it was given
@@ -40,21 +48,21 @@ class ToldSide(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: Count
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class DiffDocument(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs compared, before and after a change."""
 
     confidence: float = noise.CONFIDENCE  # of the intervals
-    before: ToldSide
-    after: ToldSide
+    before: DiffSide
+    after: DiffSide
     kinds: tuple[KindComparison, ...]
 
 
 def render(comparison: Comparison, *, width: int, colour: bool, zone: tzinfo) -> str:
     """Return the comparison as text that ends in a newline."""
-    sides = [("Before", side(comparison.before, zone)), ("After", side(comparison.after, zone))]
+    sides = [("Before", side_text(comparison.before, zone)), ("After", side_text(comparison.after, zone))]
     lines = facts(sides, width, colour=colour)
     for one in comparison.kinds:
-        lines += ["", *wrap(answer(one), width)]
+        lines += ["", *wrap(headline(one), width)]
         lines += [""] + [(_INDENT + line).rstrip() for line in _table(one, width - len(_INDENT), colour=colour)]
     lines += ["", *(paint(line, "dim", colour=colour) for note in notes(comparison) for line in wrap(note, width))]
     return "\n".join([*lines, ""])
@@ -63,33 +71,33 @@ def render(comparison: Comparison, *, width: int, colour: bool, zone: tzinfo) ->
 def document(comparison: Comparison) -> dict[str, Any]:
     """Return the document of `diff --json`."""
     before, after = (
-        ToldSide(selector=side.selector, host=side.report.host, checkpoints=len(side.report.checkpoints))
+        DiffSide(selector=side.selector, host=side.report.host, checkpoints=len(side.report.checkpoints))
         for side in (comparison.before, comparison.after)
     )
-    return documents.of(Told(before=before, after=after, kinds=comparison.kinds))
+    return documents.to_document(DiffDocument(before=before, after=after, kinds=comparison.kinds))
 
 
-def side(side: Side, zone: tzinfo) -> str:
+def side_text(side: Side, zone: tzinfo) -> str:
     """Describe a side: its selector, number of checkpoints and time range."""
     checkpoints = side.report.checkpoints
     kinds = [(kind, sum(one.kind is kind for one in checkpoints)) for kind in comparisons.KINDS]
-    told = ", ".join(units.plural(number, kind.value) for kind, number in kinds if number)
+    counts = ", ".join(units.plural(number, kind.value) for kind, number in kinds if number)
     if not checkpoints:
         return f"{clean(side.selector)}: nothing"
-    begin, end = min(one.start_ns for one in checkpoints), max(one.end_ns for one in checkpoints)
+    start, end = min(one.start_ns for one in checkpoints), max(one.end_ns for one in checkpoints)
     offset: timezone = units.fixed_zone(end, zone)
-    first, last = units.stamp(begin, offset), units.stamp(end, offset)
+    first, last = units.stamp(start, offset), units.stamp(end, offset)
     last = last[11:] if first[:10] == last[:10] else last
-    return f"{clean(side.selector)}: {told}, {first} to {last} {units.offset_name(offset)}"
+    return f"{clean(side.selector)}: {counts}, {first} to {last} {units.offset_name(offset)}"
 
 
-def answer(one: KindComparison) -> str:
+def headline(one: KindComparison) -> str:
     """Describe the change of duration of a kind in one sentence."""
     title, count, figure = TITLES[one.kind], one.count, one.figures[0]
     change, relative = figure.change.estimate, figure.relative.estimate
     if change is None:
         return f"{title}: {count.before} before, {count.after} after; nothing to compare"
-    by = show(abs(change), figure.quantity) if relative is None else units.percent(abs(relative))
+    by = format_value(abs(change), figure.quantity) if relative is None else units.percent(abs(relative))
     if figure.outcome == comparisons.FEW:
         text = comparisons.too_few(figure, one.kind)
         return f"{text[0].upper()}{text[1:]}"
@@ -110,19 +118,23 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
         rows.append(median_row(figure))
         if figure.name == "duration":
             sides = (figure.before, figure.after)
-            rows.append(_row("duration p95", *(_shown(figure, side and side.p95) for side in sides)))
-    rows += [_counts(f"limit {clean(told.limit)}", told) for told in one.limits if told.limit is not None]
+            rows.append(_row("duration p95", *(_format_value(figure, side and side.p95) for side in sides)))
+    rows += [
+        _counts(f"limit {clean(limit_counts.limit)}", limit_counts)
+        for limit_counts in one.limits
+        if limit_counts.limit is not None
+    ]
     return render_table(rows, width, colour=colour)
 
 
-def median_row(figure: Figure) -> list[Cell]:
+def median_row(figure: FigureComparison) -> list[Cell]:
     """Return the medians of both sides, their difference, its interval, and the result."""
-    before, after = (_shown(figure, side and side.median) for side in (figure.before, figure.after))
+    before, after = (_format_value(figure, side and side.median) for side in (figure.before, figure.after))
     estimate, relative, outcome = figure.change.estimate, figure.relative.estimate, figure.outcome
     name = f"{_NAMED.get(figure.name, figure.name)} median"
     if estimate is None:
         return _row(name, before, after)
-    change = show(estimate, figure.quantity, signed=True) if relative is None else _percent(relative)
+    change = format_value(estimate, figure.quantity, signed=True) if relative is None else _percent(relative)
     *cells, last = _row(name, before, after, change, _interval(figure))
     word = "too few to tell" if outcome == comparisons.FEW else outcome
     return [*cells, last._replace(text=word, style={**BAD, **GOOD}.get(outcome, ""))]
@@ -139,36 +151,36 @@ def _row(figure: str, before: str, after: str, change: str = "", interval: str =
     ]
 
 
-def _counts(name: str, told: Counts | LimitCounts) -> list[Cell]:
-    before, after = told.before, told.after
+def _counts(name: str, counts: CountComparison | LimitCounts) -> list[Cell]:
+    before, after = counts.before, counts.after
     return _row(name, units.count(before), units.count(after), "" if before == after else f"{after - before:+,}")
 
 
-def _shown(figure: Figure, value: Spread | float | None) -> str:
-    return show(value, figure.quantity) if isinstance(value, float) else NOTHING
+def _format_value(figure: FigureComparison, value: Spread | float | None) -> str:
+    return format_value(value, figure.quantity) if isinstance(value, float) else NOTHING
 
 
-def _interval(figure: Figure) -> str:
+def _interval(figure: FigureComparison) -> str:
     change, relative = figure.change, figure.relative
     if change.low is None or change.high is None:
         return ""
     if relative.low is None or relative.high is None:
-        return " to ".join(show(value, figure.quantity, signed=True) for value in (change.low, change.high))
+        return " to ".join(format_value(value, figure.quantity, signed=True) for value in (change.low, change.high))
     return f"{_percent(relative.low)} to {_percent(relative.high)}"
 
 
 def _percent(share: float) -> str:
-    told = units.percent(abs(share))
-    if told.startswith("<"):
+    text = units.percent(abs(share))
+    if text.startswith("<"):
         return "0.0 %"  # "-<0.1 %" is read twice
     sign = "-" if share < 0 else "+" if share > 0 else ""
-    return sign + ("100.0 %" if told.startswith(">") else told)  # of a change 100 % is no end that it can be just below
+    return sign + ("100.0 %" if text.startswith(">") else text)  # of a change 100 % is no end that it can be just below
 
 
 def notes(comparison: Comparison) -> list[str]:
     """Explain the figures."""
-    told = [_NOISE]
+    sentences = [_NOISE]
     sizes = [figure for one in comparison.kinds for figure in one.figures if figure.name == "size"]
     if any(figure.outcome in ("larger", "smaller") for figure in sizes):
-        told.append("The sizes differ: compare rates, not durations.")
-    return told
+        sentences.append("The sizes differ: compare rates, not durations.")
+    return sentences

@@ -15,9 +15,9 @@ from ckptprof.report.table import facts, paint, wrap
 
 _STYLES = {"ok": "green", "note": "blue", "warn": "yellow", "fail": "red"}
 _STATUS_CELLS = 6
-_BESIDE = 30  # minimum cells for a text beside its check
+_MIN_TEXT_CELLS = 30  # minimum cells for a text beside its check
 _FIX = "fix: "
-_OF_ANOTHER = re.compile(r"^as `[a-z-]+` says: |, and with it what .*$")  # a remedy that another check has, too
+_REFERENCE = re.compile(r"^as `[a-z-]+` says: |, and with it what .*$")  # a remedy that another check has, too
 _LONGEST = 200  # characters of a sentence in a group; --all has the rest
 
 
@@ -32,7 +32,7 @@ class Check(msgspec.Struct, frozen=True):
     level: str | None = None  # trace | poll: at which the agent watches that it is about; None: of none, or not known
 
 
-class Checked(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
     """All checks of this host."""
 
     version: str  # of ckptprof
@@ -49,7 +49,7 @@ def degraded(checks: Sequence[Check], *, is_root: bool = True) -> bool:
 def document(checks: Sequence[Check], *, version: str, host: str, is_root: bool = True) -> dict[str, Any]:
     """Return the document of `doctor --json`."""
     status = "degraded" if degraded(checks, is_root=is_root) else "ok"
-    return documents.of(Checked(version=version, host=host, status=status, checks=tuple(checks)))
+    return documents.to_document(DoctorDocument(version=version, host=host, status=status, checks=tuple(checks)))
 
 
 def groups(checks: Sequence[Check], *, width: int, colour: bool, is_root: bool) -> str:
@@ -59,12 +59,12 @@ def groups(checks: Sequence[Check], *, width: int, colour: bool, is_root: bool) 
     mended: dict[str, list[Check]] = {}  # each remedy with the checks that it mends, what does not work first
     for one in sorted(checks, key=lambda one: ("fail", "warn", "note", "ok").index(one.status)):
         if one.status != "ok" and one.id not in noted:
-            mended.setdefault(_OF_ANOTHER.sub("", one.fix or ""), []).append(one)
+            mended.setdefault(_REFERENCE.sub("", one.fix or ""), []).append(one)
     lines = [paint("Works", "bold green", colour=colour), *_indented(", ".join(works), width)]
     if noted:
         lines += _indented(f"Not applicable: {', '.join(noted)}", width)
     if mended:
-        pairs = [(str(n), _better(*several)) for n, several in enumerate(mended.values(), 1)]
+        pairs = [(str(n), _suggestion(*several)) for n, several in enumerate(mended.values(), 1)]
         typed = [(str(n), clean(fix)) for n, fix in enumerate(mended, 1) if fix]
         lines += ["", paint("Suggestions", "bold yellow", colour=colour)]
         lines += facts(pairs, width, colour=colour, indent="  ")
@@ -84,7 +84,7 @@ def _indented(text: str, width: int) -> list[str]:
     return [f"  {line}" for line in wrap(clean(text), width - 2)]
 
 
-def _better(first: Check, *others: Check) -> str:
+def _suggestion(first: Check, *others: Check) -> str:
     text = clean(first.text)
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST].rpartition(' ')[0]} ..."
     also = f" (also {', '.join(one.id for one in others)})" if others else ""
@@ -96,13 +96,13 @@ def render(checks: Sequence[Check], *, width: int, colour: bool) -> str:
     """Return the checks as text that ends in a newline, the conclusion last."""
     id_cells = max((len(check.id) for check in checks), default=0) + 2
     left = _STATUS_CELLS + id_cells
-    beside = width - left >= _BESIDE
+    is_side_by_side = width - left >= _MIN_TEXT_CELLS
     lines = []
     for check in checks:
         head = paint(f"{check.status:<{_STATUS_CELLS}}", _STYLES[check.status], colour=colour) + check.id
-        indent = " " * (left if beside else 2)
+        indent = " " * (left if is_side_by_side else 2)
         texts = wrap(clean(check.text), width - len(indent))
-        lines += [head + " " * (id_cells - len(check.id)) + texts.pop(0)] if beside else [head]
+        lines += [head + " " * (id_cells - len(check.id)) + texts.pop(0)] if is_side_by_side else [head]
         lines += [indent + line for line in texts]
         if check.fix is not None:
             first, *more = wrap(clean(check.fix), width - len(indent) - len(_FIX))

@@ -21,8 +21,8 @@ from ckptprof.verdicts import Headline, JobCost
 
 SCHEMA_VERSION = 1
 DETAIL = ("streams", "progress_left_out", "timeline", "devices", "measures")  # in `show --json` only
-WORKED_OUT = ("medium", "risks", "at_risk_ns", "durable_is_most")  # properties of a checkpoint, added to its fields
-UNREPORTED = ("revision",)
+DERIVED = ("medium", "risks", "at_risk_ns", "durable_is_most")  # properties of a checkpoint, added to its fields
+OMITTED = ("revision",)
 # May be raw in JSON but not on a terminal: DEL, C1, invisible formats, line ends of Unicode. JSON escapes C0 itself.
 _UNSAFE = re.compile(
     "[\x7f-\x9f\u00ad\u0600-\u0605\u061c\u06dd\u070f\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
@@ -41,15 +41,15 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     checkpoints: tuple[Checkpoint, ...]  # in the order of their start
 
 
-def of(told: msgspec.Struct) -> dict[str, Any]:
+def to_document(document: msgspec.Struct) -> dict[str, Any]:
     """Convert a struct to a document."""
-    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(told)}
+    return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(document)}
 
 
 def report_document(report: Report) -> dict[str, Any]:
     """Return the document of `report --json` and `list --json`."""
-    found = answer.of(report)
-    told = ReportDocument(
+    found = answer.conclude(report)
+    document = ReportDocument(
         host=report.host,
         watched=report.watched,
         copies_left_out=report.copies_left_out,
@@ -57,7 +57,7 @@ def report_document(report: Report) -> dict[str, Any]:
         jobs=found.costs,
         checkpoints=(),
     )
-    return {**of(told), "checkpoints": [summary(checkpoint) for checkpoint in ordered(report.checkpoints)]}
+    return {**to_document(document), "checkpoints": [summary(checkpoint) for checkpoint in ordered(report.checkpoints)]}
 
 
 def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def checkpoint_document(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def state_document(state: State) -> dict[str, Any]:
     """Return the document of `live --json`."""
-    return {**of(msgspec.structs.replace(state, last=())), "last": list(map(summary, state.last))}
+    return {**to_document(msgspec.structs.replace(state, last=())), "last": list(map(summary, state.last))}
 
 
 def dump(document: dict[str, Any]) -> str:
@@ -94,9 +94,9 @@ def summary(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return the fields of a checkpoint that all documents contain."""
     lean = msgspec.structs.replace(checkpoint, streams=(), timeline=(), devices=(), measures=None)
     body: dict[str, Any] = msgspec.to_builtins(lean)
-    for name in (*DETAIL, *UNREPORTED):
+    for name in (*DETAIL, *OMITTED):
         del body[name]
     body["blocked"] = list(map(msgspec.structs.asdict, checkpoint.blocked))
-    body |= {name: getattr(checkpoint, name) for name in WORKED_OUT}
+    body |= {name: getattr(checkpoint, name) for name in DERIVED}
     body["risks"] = list(map(msgspec.to_builtins, checkpoint.risks))
     return body

@@ -8,19 +8,19 @@ import shlex
 from ckptprof.report.clean import clean
 
 PATH = "PATH"  # of a record that is still to be made
-_ASKING = re.compile(r"`(ckptprof) (report|list|show|plan|run|agent|doctor)\b([^`]*)`")
+_COMMAND = re.compile(r"`(ckptprof) (report|list|show|plan|run|agent|doctor)\b([^`]*)`")
 _dbs: tuple[str, ...] = ()
 
 
-def about(*dbs: str) -> None:
+def set_databases(*dbs: str) -> None:
     """Set the databases for commands that are quoted from now on; none: the default."""
     global _dbs  # noqa: PLW0603 - one question of one program, as its units are
     _dbs = dbs
 
 
-def typed(text: str) -> str:
+def with_databases(text: str) -> str:
     """Add `--db` to the commands in a text, if databases are set."""
-    return _ASKING.sub(_with_db, text) if _dbs else text
+    return _COMMAND.sub(_with_db, text) if _dbs else text
 
 
 def _with_db(found: re.Match[str]) -> str:

@@ -27,22 +27,26 @@ def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     drawn = [render_table(rows, width, colour=colour) for rows in tables(checkpoint)]
     if mount is None or mount.paths or mount.client is None:
         return [line for table in drawn for line in table]
-    told = facts(_facts(mount), width, colour=colour)
-    told += [line for table in drawn for line in ("", *table)]
+    text_lines = facts(_facts(mount), width, colour=colour)
+    text_lines += [line for table in drawn for line in ("", *table)]
     rest = (mount.servers or 0) - len(mount.per_server)
-    return [*told, *wrap(f"and {units.plural(rest, 'server')} more, with less traffic", width)] if rest > 0 else told
+    return (
+        [*text_lines, *wrap(f"and {units.plural(rest, 'server')} more, with less traffic", width)]
+        if rest > 0
+        else text_lines
+    )
 
 
 def _facts(mount: MountMeasure) -> list[tuple[str, str]]:
-    over = f" over {clean(mount.transport)}" if mount.transport else ""
-    pairs = [("Client", f"{clean(mount.client or '')}{over}, of {clean(mount.server or mount.source)}")]
+    transport = f" over {clean(mount.transport)}" if mount.transport else ""
+    pairs = [("Client", f"{clean(mount.client or '')}{transport}, of {clean(mount.server or mount.source)}")]
     if mount.daemon is not None:
         busy = "" if mount.daemon_busy is None else f", {mount.daemon_busy:.2f} cores"
         pairs.append(("Served by", f"{clean(mount.daemon)}, process {mount.daemon_pid}{busy}"))
     if mount.waiting_share is not None:
         awaited = f"{units.percent(mount.waiting_share)} of the time, {mount.waiting_mean or 0.0:.1f} on average"
         pairs.append(("Unanswered", f"requests in {awaited}"))
-    pairs += _counted(mount)
+    pairs += _byte_facts(mount)
     if mount.connections is not None:
         slots = f", at most {units.count(mount.slots)} requests at a time over each" if mount.slots else ""
         pairs.append(("Connections", f"{units.count(mount.connections)}{slots}"))
@@ -51,7 +55,7 @@ def _facts(mount: MountMeasure) -> list[tuple[str, str]]:
     return pairs
 
 
-def _counted(mount: MountMeasure) -> list[tuple[str, str]]:
+def _byte_facts(mount: MountMeasure) -> list[tuple[str, str]]:
     """Return bytes requested, direct and on the wire; empty if neither bytes nor operations are counted (FUSE)."""
     read, written = mount.read_bytes, mount.written_bytes
     if not mount.operations and read is None and mount.wire_read_bytes is None:

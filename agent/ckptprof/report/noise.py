@@ -32,12 +32,12 @@ class Shift(msgspec.Struct, frozen=True):
     high: float | None = None
 
     @property
-    def is_told(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether it exceeds noise."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property
-    def is_judged(self) -> bool:
+    def has_interval(self) -> bool:
         """Whether there were enough values."""
         return self.low is not None
 
@@ -64,7 +64,7 @@ def ratio(before: Sequence[float], after: Sequence[float]) -> Shift:
     return Shift(*(None if one is None else math.expm1(one) for one in (found.estimate, found.low, found.high)))
 
 
-def around(found: Shift, change: float) -> Shift:
+def center_on(found: Shift, change: float) -> Shift:
     """Return the shift with this change as its estimate, and an interval that includes it."""
     if found.low is None or found.high is None:
         return Shift() if found.estimate is None else Shift(change)

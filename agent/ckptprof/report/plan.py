@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from ckptprof import units
-from ckptprof.diagnose.plan.basis import Figure, Origin
-from ckptprof.diagnose.plan.planning import DAY_SECONDS, Advice, Plan, Rule, Traffic, is_measured
+from ckptprof.diagnose.plan.basis import Origin, SourcedFigure
+from ckptprof.diagnose.plan.checkpoint_plan import (
+    DAY_SECONDS,
+    Advice,
+    CheckpointPlan,
+    IntervalRule,
+    StorageDemand,
+    is_measured,
+)
 from ckptprof.report import account
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.table import Cell, facts, number, paint, wrap
@@ -16,15 +23,15 @@ _RULES_TITLE = (
     "share of the whole time)"
 )
 _NS = 1_000_000_000
-_ALIKE = 0.1  # of an interval: rules that differ by less say the same
+_SAME_INTERVAL = 0.1  # of an interval: rules that differ by less say the same
 
 
-def render(plan: Plan, *, width: int, colour: bool) -> str:
+def render(plan: CheckpointPlan, *, width: int, colour: bool) -> str:
     """Return the plan as text that ends in a newline."""
     inner = width - len(_INDENT)
     sections = [("Inputs", facts(_basis(plan), inner, colour=colour))]
     if plan.advice is None:
-        advice = [("Save every", f"unknown: {clean(plan.lacking or units.NOT_SEEN)}")]
+        advice = [("Save every", f"unknown: {clean(plan.lacking or units.NOT_OBSERVED)}")]
     else:
         advice = _advice(plan, plan.advice)
         sections += [
@@ -41,7 +48,7 @@ def render(plan: Plan, *, width: int, colour: bool) -> str:
     return "\n".join([*lines, ""])
 
 
-def _advice(plan: Plan, advice: Advice) -> list[tuple[str, str]]:
+def _advice(plan: CheckpointPlan, advice: Advice) -> list[tuple[str, str]]:
     steps = "" if advice.steps is None else f", which is every {units.plural(advice.steps, 'step')}"
     pairs = [("Save every", _seconds(advice.interval_seconds) + steps), ("Reason", clean(advice.reason))]
     if advice.good_from_seconds is not None and advice.good_until_seconds is not None:
@@ -58,7 +65,7 @@ def _advice(plan: Plan, advice: Advice) -> list[tuple[str, str]]:
     return pairs
 
 
-def _today(plan: Plan, advice: Advice, interval: Figure) -> str:
+def _today(plan: CheckpointPlan, advice: Advice, interval: SourcedFigure) -> str:
     text = f"every {_seconds(interval.value)} ({_origin(interval)})"
     lost, gained = advice.lost_today_share, advice.gained_gpu_hours_per_day
     if plan.basis.cost is None:
@@ -75,7 +82,7 @@ def _today(plan: Plan, advice: Advice, interval: Figure) -> str:
     return text
 
 
-def _basis(plan: Plan) -> list[tuple[str, str]]:
+def _basis(plan: CheckpointPlan) -> list[tuple[str, str]]:
     basis = plan.basis
     pairs = []
     if plan.job is not None:
@@ -98,9 +105,9 @@ def _basis(plan: Plan) -> list[tuple[str, str]]:
     return [*pairs, ("Unknown", ", ".join(unknown))] if unknown else pairs
 
 
-def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
+def _rules(plan: CheckpointPlan, width: int, *, colour: bool) -> list[str]:
     rows = []
-    for rule, names in _alike(plan.rules):
+    for rule, names in _merge_similar(plan.rules):
         style = "bold green" if rule.advised else ""
         saves = rule.saves_per_day
         a_day = units.count(round(saves)) if saves >= 1 else f"{saves:.2f}" if saves >= 0.01 else "<0.01"
@@ -121,20 +128,20 @@ def _rules(plan: Plan, width: int, *, colour: bool) -> list[str]:
     return render_table(rows, width, colour=colour)
 
 
-def _alike(rules: tuple[Rule, ...]) -> list[tuple[Rule, str]]:
-    groups: list[list[Rule]] = []
+def _merge_similar(rules: tuple[IntervalRule, ...]) -> list[tuple[IntervalRule, str]]:
+    groups: list[list[IntervalRule]] = []
     for rule in rules:
-        same = (one for one in groups if abs(one[0].interval_seconds / rule.interval_seconds - 1) <= _ALIKE)
+        same = (one for one in groups if abs(one[0].interval_seconds / rule.interval_seconds - 1) <= _SAME_INTERVAL)
         mine = next(same, None)
         groups.append([rule]) if mine is None else mine.append(rule)
-    told = []
+    merged = []
     for group in groups:
         names = [one.name.replace(", ", " ") for one in group]
-        told.append((next((one for one in group if one.advised), group[0]), ", ".join(dict.fromkeys(names))))
-    return told
+        merged.append((next((one for one in group if one.advised), group[0]), ", ".join(dict.fromkeys(names))))
+    return merged
 
 
-def _storage(plan: Plan) -> list[tuple[str, str]]:
+def _storage(plan: CheckpointPlan) -> list[tuple[str, str]]:
     traffic = plan.traffic
     if traffic is None:
         return []
@@ -151,36 +158,36 @@ def _storage(plan: Plan) -> list[tuple[str, str]]:
         ("While saving", burst),
     ]
     if traffic.measured_bytes_per_second is not None:
-        told = _speed(plan, traffic.measured_bytes_per_second, traffic)
-        pairs.append(("Now" if is_measured(plan.basis.duration) else "As given", told))
+        speed_text = _speed(plan, traffic.measured_bytes_per_second, traffic)
+        pairs.append(("Now" if is_measured(plan.basis.duration) else "As given", speed_text))
     return [*pairs, *_filling(plan)]
 
 
-def _has_gpus(plan: Plan) -> bool:
+def _has_gpus(plan: CheckpointPlan) -> bool:
     """Check that the number of GPUs is not just guessed from ranks, which may have none: tiers are per GPU."""
     return plan.basis.gpus is not None and plan.basis.gpus.origin is not Origin.ASSUMED
 
 
-def _speed(plan: Plan, speed: float, traffic: Traffic) -> str:
+def _speed(plan: CheckpointPlan, speed: float, traffic: StorageDemand) -> str:
     missing = traffic.burst_bytes_per_second / speed
     verdict = "fast enough" if missing <= 1.005 else f"{missing:,.3g} times as much is needed"
     own = is_measured(plan.basis.duration) and is_measured(plan.basis.size)
     of = "median rate of the saves" if own else "size divided by the duration of a save"
-    told = f"{units.rate(speed)}, {of}: {verdict}"
+    text = f"{units.rate(speed)}, {of}: {verdict}"
     if plan.basis.gpus is None or not _has_gpus(plan):
-        return told
+        return text
     tier = f"reaches tier {traffic.reached_tier}" if traffic.reached_tier is not None else "slower than tier Light"
-    return f"{told}; {units.rate(speed / plan.basis.gpus.value)} per GPU: {tier}"
+    return f"{text}; {units.rate(speed / plan.basis.gpus.value)} per GPU: {tier}"
 
 
-def _filling(plan: Plan) -> list[tuple[str, str]]:
+def _filling(plan: CheckpointPlan) -> list[tuple[str, str]]:
     filling = plan.filling
     if filling is None:
         return []
     free = f"{units.size(filling.free_bytes)} free, enough for {units.plural(filling.fitting, 'checkpoint')}"
-    if filling.keep is not None and filling.kept_bytes is not None:
-        kept = f"{units.count(filling.keep)} retained and one being written need {units.size(filling.kept_bytes)}"
-        free += f"; {kept}"
+    if filling.retain is not None and filling.kept_bytes is not None:
+        retained = f"{units.count(filling.retain)} retained and one being written need {units.size(filling.kept_bytes)}"
+        free += f"; {retained}"
     if filling.full_after_seconds is None:
         return [("Directory", f"{free}: this job never fills it")]
     if not filling.fitting:
@@ -190,7 +197,7 @@ def _filling(plan: Plan) -> list[tuple[str, str]]:
     return [("Directory", f"{free}: full after {after}, when the next save does not fit")]
 
 
-def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:
+def _tiers(plan: CheckpointPlan, width: int, *, colour: bool) -> list[str]:
     rows = [
         [
             Cell("TIER", tier.name),
@@ -204,7 +211,7 @@ def _tiers(plan: Plan, width: int, *, colour: bool) -> list[str]:
     return render_table(rows, width, colour=colour)
 
 
-def _origin(figure: Figure) -> str:
+def _origin(figure: SourcedFigure) -> str:
     text = f": {clean(figure.text)}" if figure.text else ""
     return f"{figure.origin.value}{text}"
 

@@ -9,10 +9,10 @@ from itertools import takewhile
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, PatternClass, Report, Status
-from ckptprof.report import certainty, course, summary
+from ckptprof.report import certainty, checkpoint_facts, summary
 from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.clean import width as cells
-from ckptprof.report.table import NOTHING, Cell, facts, lay_out, number, paint, seen, wrap
+from ckptprof.report.table import NOTHING, Cell, facts, lay_out, number, paint, without_empty_columns, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Limit
 
@@ -38,21 +38,21 @@ class Choice:
     titles: Mapping[int, str]
 
 
-def choose(report: Report, *, whole: bool) -> Choice:
+def select_rows(report: Report, *, whole: bool) -> Choice:
     """Return all checkpoints by start time; of many only the worst and the last, unless `whole`."""
     every = summary.ordered(report.checkpoints)
     if whole or len(every) <= MOST:
         return Choice(tuple(every), {})
-    is_held = any(one.stall_ns for one in every)
-    worst = sorted(every, key=lambda one: -((figures.stall_seconds(one) or 0.0) if is_held else _spent(one)))[:ENDS]
-    which = "blocked training" if is_held else "took"
-    titles = {0: f"The {ENDS} that {which} longest", ENDS: f"The last {ENDS} of {len(every):,}"}
+    is_blocking = any(one.stall_ns for one in every)
+    worst = sorted(every, key=lambda one: -((figures.stall_seconds(one) or 0.0) if is_blocking else _spent(one)))[:ENDS]
+    criterion = "blocked training" if is_blocking else "took"
+    titles = {0: f"The {ENDS} that {criterion} longest", ENDS: f"The last {ENDS} of {len(every):,}"}
     return Choice((*summary.ordered(worst), *every[-ENDS:]), titles)
 
 
 def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: bool) -> list[str]:
     """Return the table of the chosen checkpoints, with its header under each title."""
-    jobs, medians = {one.job for one in report.checkpoints}, usual(report.checkpoints)
+    jobs, medians = {one.job for one in report.checkpoints}, median_durations(report.checkpoints)
     marks_ns = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in chosen.checkpoints)]
     clock = clock_for(marks_ns, zone, width)
     if clock == "%H:%M:%S" and width < _SECONDS_FROM:
@@ -62,7 +62,7 @@ def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: 
         _row(one, zone, clock, medians.get((one.job, one.kind)), several=several, full=full)
         for one in chosen.checkpoints
     ]
-    shown = seen(rows)
+    shown = without_empty_columns(rows)
     below = _paths(chosen.checkpoints, shown, width)
     header, *drawn = render_table(shown, width, colour=colour) or [""]
     lines = [] if chosen.titles or not drawn else [header]
@@ -82,7 +82,7 @@ def clock_for(marks_ns: Iterable[int | None], zone: timezone, width: int) -> str
 
 def marks(report: Report, chosen: Choice) -> list[str]:
     """Explain the marks in the chosen lines."""
-    checkpoints, medians = chosen.checkpoints, usual(report.checkpoints)
+    checkpoints, medians = chosen.checkpoints, median_durations(report.checkpoints)
     notes = []
     if any(slowness(one, medians.get((one.job, one.kind))) >= LONGER for one in checkpoints):
         notes.append(f"{LONG} after a duration: more than twice the median of its job.")
@@ -93,11 +93,11 @@ def marks(report: Report, chosen: Choice) -> list[str]:
         )
     if any(one.confidence < LOW_CONFIDENCE for one in checkpoints):
         notes.append(f"? after a kind: confidence below {LOW_CONFIDENCE} that it is a checkpoint.")
-    if any(one.verdict is not None and not certainty.is_told(one.verdict) for one in checkpoints):
+    if any(one.verdict is not None and not certainty.is_probable(one.verdict) for one in checkpoints):
         notes.append(
             "? after a limit: the limit is unclear; `ckptprof show ID` shows the evidence and what is missing."
         )
-    if any(map(course.is_moved_again, checkpoints)):
+    if any(map(checkpoint_facts.is_transferred_again, checkpoints)):
         notes.append(
             f"{AGAIN} after a size: some bytes were transferred more than once, as for a copy such as last.ckpt; "
             "`ckptprof show ID` shows how many."
@@ -121,16 +121,16 @@ def slowness(checkpoint: Checkpoint, usual_seconds: float | None) -> float:
     return spent / usual_seconds
 
 
-def usual(checkpoints: Sequence[Checkpoint]) -> dict[tuple[str, Kind], float]:
+def median_durations(checkpoints: Sequence[Checkpoint]) -> dict[tuple[str, Kind], float]:
     """Return the median duration of complete checkpoints by job and kind, if there are several."""
     groups: dict[tuple[str, Kind], list[Checkpoint]] = {}
     for one in checkpoints:
         groups.setdefault((one.job, one.kind), []).append(one)
-    told = {key: figures.of_complete(mine, figures.duration_seconds) for key, mine in groups.items()}
-    return {key: figures.median(values) for key, values in told.items() if len(values) >= _FEWEST}
+    durations = {key: figures.of_complete(mine, figures.duration_seconds) for key, mine in groups.items()}
+    return {key: figures.median(values) for key, values in durations.items() if len(values) >= _FEWEST}
 
 
-def who(checkpoint: Checkpoint) -> str:
+def job_text(checkpoint: Checkpoint) -> str:
     """Return the job, with its processes unless the name of the job already identifies them."""
     job = named(checkpoint.job)
     if len(checkpoint.writers) > 1:
@@ -140,7 +140,7 @@ def who(checkpoint: Checkpoint) -> str:
     return f"{job} ({clean(checkpoint.writers[0].comm)} {checkpoint.writers[0].pid})"
 
 
-def place(checkpoint: Checkpoint) -> str | None:
+def location(checkpoint: Checkpoint) -> str | None:
     """Return its path, or the object store that it was sent to; None: not known."""
     if checkpoint.sent is None or not checkpoint.sent.destinations:
         return None if checkpoint.path is None else clean(checkpoint.path)
@@ -166,8 +166,8 @@ def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width:
     paths = [one.path for one in checkpoints if one.path is not None]
     folder = common_folder(paths)
     last = len(rows[0]) - 1 if rows else 0
-    room = lay_out(rows, width).get(last, 0) if rows else 0
-    if not any(cells(row[last].text or NOTHING) > room for row in rows):  # no path is cut
+    path_cells = lay_out(rows, width).get(last, 0) if rows else 0
+    if not any(cells(row[last].text or NOTHING) > path_cells for row in rows):  # no path is cut
         return []
     if folder is None:
         return [("Path", clean(paths[0]))] if len(paths) == 1 else []
@@ -183,7 +183,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
     style = "bold red" if times >= LONGER else "yellow" if times >= _SLOWER else ""
     class_, spent, stall_ns = checkpoint.pattern.class_, _spent(checkpoint), checkpoint.stall_ns
     is_most = stall_ns is not None and 2 * stall_ns >= figures.duration_ns(checkpoint)
-    again = AGAIN * course.is_moved_again(checkpoint)
+    again = AGAIN * checkpoint_facts.is_transferred_again(checkpoint)
     pattern = class_ and (class_.value if full else _SHORT_CLASS.get(class_, class_.value))
     kind, mark = checkpoint.kind.value, "?" * (checkpoint.confidence < LOW_CONFIDENCE)
     is_broken_off = checkpoint.status is Status.INCOMPLETE
@@ -191,22 +191,22 @@ def _row(  # noqa: PLR0913 # what a cell depends on
         kind = f"incomplete {kind}" if full else "incomplete"
     verdict = checkpoint.verdict
     is_fine = verdict is not None and verdict.limit is Limit.NONE
-    limit_style = "green" if is_fine else "bold" if certainty.is_told(verdict) else "yellow"
+    limit_style = "green" if is_fine else "bold" if certainty.is_probable(verdict) else "yellow"
     return [
         Cell("ID", str(checkpoint.id) if checkpoint.id else NOTHING, "bold", right=True),
         Cell("TIME", units.stamp(checkpoint.start_ns, zone, clock), drop=1),
         Cell("KIND", kind + mark, "bold red" if is_broken_off else "yellow" if mark else KIND_STYLE[checkpoint.kind]),
         number("STEP", checkpoint.step, str, drop=8, returns=True, optional=True),
         Cell("DURATION", units.seconds(spent) + LONG * (times >= LONGER), style, right=True),
-        Cell("LIMIT", certainty.short(verdict), limit_style, optional=True),
+        Cell("LIMIT", certainty.short_limit(verdict), limit_style, optional=True),
         Cell("MODE", checkpoint.mode and checkpoint.mode.value, drop=6, optional=True),
         number("STALL", stall_ns, units.duration, style if is_most else "green", drop=4, optional=True),
         Cell("SIZE", units.size(checkpoint.bytes) + again, right=True, drop=5),
         number("RATE", speed, units.rate, drop=7),
         Cell("PATTERN", pattern, drop=9),
         number("FILES", checkpoint.files if checkpoint.sent is None else None, units.count, drop=10),
-        *([Cell("JOB", who(checkpoint), drop=3, minimum=12, cut=shorten_end)] if several else []),
-        Cell("PATH", place(checkpoint), drop=2, minimum=11),
+        *([Cell("JOB", job_text(checkpoint), drop=3, minimum=12, cut=shorten_end)] if several else []),
+        Cell("PATH", location(checkpoint), drop=2, minimum=11),
     ]
 
 
@@ -232,7 +232,7 @@ def fields(checkpoint: Checkpoint, zone: tzinfo) -> list[str]:
         NOTHING if class_ is None else class_.value,
         NOTHING if checkpoint.step is None else str(checkpoint.step),
         clean(checkpoint.job),
-        place(checkpoint) or NOTHING,
+        location(checkpoint) or NOTHING,
         checkpoint.status.value,
         NOTHING if checkpoint.mode is None else checkpoint.mode.value,
         NOTHING if checkpoint.stall_ns is None else f"{checkpoint.stall_ns / 1e9:.3f}",

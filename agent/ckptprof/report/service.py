@@ -13,7 +13,7 @@ from ckptprof.report.table import facts, wrap
 _LEFT = "/var/lib/ckptprof (records), /etc/ckptprof (settings), the user and group ckptprof, your own drop-ins"
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The status of the service."""
 
     installed: bool
@@ -30,16 +30,16 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     readable: bool  # by the user
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ActionResult(msgspec.Struct, frozen=True):
     """The result of an action."""
 
     action: Annotated[str, one_of("install", "status", "uninstall")]
     dry_run: bool
     steps: tuple[str, ...]  # done, or to be done
-    service: Standing
+    service: ServiceStatus
 
 
-def render(outcome: Outcome, *, width: int) -> str:
+def render(outcome: ActionResult, *, width: int) -> str:
     """Return the result as text that ends in a newline."""
     lines = []
     if outcome.action != "status":
@@ -47,20 +47,20 @@ def render(outcome: Outcome, *, width: int) -> str:
         steps = [f"{word}{clean(step)}" for step in outcome.steps] or [f"nothing to {outcome.action}"]
         lines = [line for step in steps for line in wrap(step, width)]
         lines.append("")
-    lines += facts(_standing(outcome.service), width, colour=False)
+    lines += facts(_status_facts(outcome.service), width, colour=False)
     if outcome.action == "uninstall" and not outcome.dry_run:
         lines += ["", *wrap(f"Not removed: {_LEFT}.", width)]
     return "\n".join([*lines, ""])
 
 
-def _standing(service: Standing) -> list[tuple[str, str]]:
+def _status_facts(service: ServiceStatus) -> list[tuple[str, str]]:
     if not service.installed:
         return [("service", "not installed")]
     starts = "starts at boot" if service.enabled else "does not start at boot"
-    says = (
+    message = (
         f", {service.status}" if service.status and service.active else ""
     )  # systemd keeps the last status of a stopped service
-    state = f"{service.state}{says}; {starts}"
+    state = f"{service.state}{message}; {starts}"
     pairs = [("service", state)]
     if not service.active:
         pairs.append(("", "`journalctl -u ckptprof` shows why it is not running"))

@@ -7,10 +7,10 @@ from datetime import timezone, tzinfo
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Status, Stream
-from ckptprof.report import account, certainty, course, mount
-from ckptprof.report.clean import clean, named, recorded
+from ckptprof.report import account, certainty, checkpoint_facts, mount
+from ckptprof.report.clean import clean, clean_sentence, named
 from ckptprof.report.pictures import chart
-from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE, place
+from ckptprof.report.rows import KIND_STYLE, LOW_CONFIDENCE, location
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Limit
@@ -37,9 +37,11 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     """
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     bars = account.bar_lines(checkpoint, width - len(_INDENT), blocks=blocks, colour=colour)
-    told = [pair for pair in _facts(checkpoint, offset) if pair[0] in _BRIEF]
-    unseen = ", ".join(key.lower() for key, text in told if text == units.NOT_SEEN)
-    pairs = [pair for pair in told if pair[1] != units.NOT_SEEN] + [("Not observed", unseen)] * bool(unseen)
+    brief_facts = [pair for pair in _facts(checkpoint, offset) if pair[0] in _BRIEF]
+    unobserved = ", ".join(key.lower() for key, text in brief_facts if text == units.NOT_OBSERVED)
+    pairs = [pair for pair in brief_facts if pair[1] != units.NOT_OBSERVED] + [("Not observed", unobserved)] * bool(
+        unobserved
+    )
     lines = [*_title(checkpoint, width, colour=colour), *_first(checkpoint, bars, width, colour=colour)]
     lines += ["", *facts(pairs, width, colour=colour)]
     own = f" {checkpoint.id}" if checkpoint.id else ""
@@ -56,7 +58,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ("Where its time went", account.verdict_lines(checkpoint, inner, blocks=blocks, colour=colour)),
         ("Other costs", facts(account.cost_facts(checkpoint), inner, colour=colour)),
         ("Details", facts(_facts(checkpoint, offset), inner, colour=colour)),
-        ("Timeline", course.moments(checkpoint, inner, colour=colour)),
+        ("Timeline", checkpoint_facts.moments(checkpoint, inner, colour=colour)),
         (
             "Bandwidth over time",
             chart.draw(checkpoint.timeline, inner, _CHART_ROWS, blocks=blocks, colour=colour)
@@ -91,14 +93,14 @@ def ending(checkpoint: Checkpoint, *, width: int, colour: bool) -> str:
 
 
 def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool) -> list[str]:
-    lead, verdict = account.lead(checkpoint), checkpoint.verdict
+    lead, verdict = account.headline_facts(checkpoint), checkpoint.verdict
     if not lead:
         return []
     own = 1 if verdict is None else 2  # the limit, and its sentence where there is one
-    accounts = () if verdict is None else account.summed(verdict).accounts
+    accounts = () if verdict is None else account.merge_by_limit(verdict).accounts
     # the bars alone say it where their longest is that of the limit
-    is_said = bars and verdict is not None and [one.limit for one in accounts[:1]] == [verdict.limit]
-    limit = lead[: 1 if is_said else own]
+    is_drawn = bars and verdict is not None and [one.limit for one in accounts[:1]] == [verdict.limit]
+    limit = lead[: 1 if is_drawn else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
     lines += ["", *(_INDENT + line for line in bars), ""] if bars else []
@@ -106,14 +108,14 @@ def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool)
 
 
 def _lead(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
-    return _painted(checkpoint, facts(account.lead(checkpoint), width, colour=colour), colour=colour)
+    return _painted(checkpoint, facts(account.headline_facts(checkpoint), width, colour=colour), colour=colour)
 
 
 def _painted(checkpoint: Checkpoint, lines: list[str], *, colour: bool) -> list[str]:
     verdict = checkpoint.verdict
     if verdict is None:
         return lines
-    named, style = account.title(verdict), "bold" if certainty.is_told(verdict) else "yellow"
+    named, style = account.limit_title(verdict), "bold" if certainty.is_probable(verdict) else "yellow"
     painted = paint(named, "bold green" if verdict.limit is Limit.NONE else style, colour=colour)
     return [line.replace(named, painted, 1) if i < 2 else line for i, line in enumerate(lines)]
 
@@ -139,27 +141,35 @@ def _facts(checkpoint: Checkpoint, zone: timezone) -> list[tuple[str, str]]:
     spent_ns = figures.duration_ns(checkpoint)
     speed = figures.rate_bytes_per_second(checkpoint)
     end = units.stamp(checkpoint.end_ns, zone, "%H:%M:%S.%f")[:-3]
-    begin = units.stamp(checkpoint.start_ns, zone, "%Y-%m-%d %H:%M:%S.%f")[:-3]
+    start = units.stamp(checkpoint.start_ns, zone, "%Y-%m-%d %H:%M:%S.%f")[:-3]
     sent = checkpoint.sent
-    what = f" in {units.plural(checkpoint.files, 'file')}"
+    contents = f" in {units.plural(checkpoint.files, 'file')}"
     if sent is not None:
         parts = f" in {units.plural(sent.parts, 'part')}" if sent.parts else ""
-        what = parts + (f" over {units.plural(sent.connections, 'connection')}" if sent.connections else "")
-    moved = f"{units.size(checkpoint.bytes)}{what}"
-    moved += f" in {units.duration(spent_ns)}, {units.rate(speed)}" if speed is not None else ""
-    if course.is_moved_again(checkpoint) and checkpoint.kind is Kind.SAVE and checkpoint.unique_bytes is not None:
+        contents = parts + (f" over {units.plural(sent.connections, 'connection')}" if sent.connections else "")
+    transferred = f"{units.size(checkpoint.bytes)}{contents}"
+    transferred += f" in {units.duration(spent_ns)}, {units.rate(speed)}" if speed is not None else ""
+    if (
+        checkpoint_facts.is_transferred_again(checkpoint)
+        and checkpoint.kind is Kind.SAVE
+        and checkpoint.unique_bytes is not None
+    ):
         again = units.size(checkpoint.bytes - checkpoint.unique_bytes)
         reasons = ", ".join(clean(overhead.reason) for overhead in checkpoint.overheads if overhead.reason != "staging")
-        moved += f"; {again} more than once{f' ({reasons})' if reasons else ''}"  # as a copy under a further name
+        transferred += f"; {again} more than once{f' ({reasons})' if reasons else ''}"  # as a copy under a further name
     class_ = checkpoint.pattern.class_
-    seen = units.NOT_SEEN
-    own = {Kind.SAVE: course.of_save(checkpoint, zone), Kind.RESTORE: course.of_restore(checkpoint), Kind.COPY: []}
+    not_observed = units.NOT_OBSERVED
+    own = {
+        Kind.SAVE: checkpoint_facts.save_facts(checkpoint, zone),
+        Kind.RESTORE: checkpoint_facts.restore_facts(checkpoint),
+        Kind.COPY: [],
+    }
     return [
-        *course.status(checkpoint),
-        ("Path", place(checkpoint) or seen),
-        ("Time", f"{begin} to {end} {units.offset_name(zone)}"),
-        ("Transferred", moved),
-        ("Pattern", seen if class_ is None else class_.value),
+        *checkpoint_facts.status(checkpoint),
+        ("Path", location(checkpoint) or not_observed),
+        ("Time", f"{start} to {end} {units.offset_name(zone)}"),
+        ("Transferred", transferred),
+        ("Pattern", not_observed if class_ is None else class_.value),
         *([] if checkpoint.kind is Kind.COPY else [("Ranks", units.count(checkpoint.ranks))]),
         *_of_nodes(checkpoint),
         *own[checkpoint.kind],
@@ -188,7 +198,7 @@ def _of_nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
     def both(by_bytes: float | None, by_operations: float | None) -> str:
         if by_bytes is None and by_operations is None:
-            return units.NOT_SEEN
+            return units.NOT_OBSERVED
         operations = (
             "operations not observed" if by_operations is None else f"{units.percent(by_operations)} of operations"
         )
@@ -213,16 +223,16 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
 
 def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> list[str]:
     bounds = sorted((int(low), *pair) for low, pair in (pattern.size_histogram or {}).items() if low.isdecimal())
-    most = max((moved for _, _, moved in bounds), default=0)
+    most = max((transferred for _, _, transferred in bounds), default=0)
     bar_cells = max(8, width - 44)
     rows = [
         [
             Cell("SIZE", f"from {units.size(low)}"),
             number("OPERATIONS", operations, units.count),
-            number("BYTES", moved, units.size),
-            Cell("", blocks[-1] * (-(-moved * bar_cells // most) if most else 0), "cyan", drop=1),
+            number("BYTES", transferred, units.size),
+            Cell("", blocks[-1] * (-(-transferred * bar_cells // most) if most else 0), "cyan", drop=1),
         ]
-        for low, operations, moved in bounds
+        for low, operations, transferred in bounds
     ]
     return render_table(rows, width, colour=colour)
 
@@ -234,7 +244,7 @@ def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]
     folder = f"{path.rpartition('/')[0] if is_file else path.rstrip('/')}/" if path else ""
     return [
         [
-            Cell("AT", course.since(stream.start_ns, checkpoint), right=True),
+            Cell("AT", checkpoint_facts.offset_text(stream.start_ns, checkpoint), right=True),
             number("DURATION", stream.end_ns - stream.start_ns, units.duration),
             number("BYTES", stream.bytes, units.size),
             number("FILE SIZE", stream.size, units.size, drop=4),
@@ -256,13 +266,13 @@ def _streams(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     if last_ns is None or all(stream.end_ns <= last_ns for stream in checkpoint.streams):
         return lines
     lasts = "A stream ends when its file is synced, closed or renamed; the last byte was written at"
-    more = wrap(f"{lasts} {course.since(last_ns, checkpoint)}.", width)
+    more = wrap(f"{lasts} {checkpoint_facts.offset_text(last_ns, checkpoint)}.", width)
     return [*lines, *(paint(line, "dim", colour=colour) for line in more)]
 
 
 def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     def since(at_ns: int) -> str:
-        return course.since(at_ns, checkpoint)
+        return checkpoint_facts.offset_text(at_ns, checkpoint)
 
     rows = [
         [
@@ -287,7 +297,7 @@ def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 
 def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     spent_seconds = (checkpoint.end_ns - checkpoint.start_ns) / 1e9
-    requests_seen = any(device.requests is not None for device in checkpoint.devices)
+    has_requests = any(device.requests is not None for device in checkpoint.devices)
     rows = []
     for device in sorted(checkpoint.devices, key=lambda share: (share.under is None, share.device)):
         busy = None if device.busy_seconds is None or spent_seconds <= 0 else device.busy_seconds / spent_seconds
@@ -298,7 +308,7 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
                 Cell("READ", units.size(device.read_bytes), right=True),
                 Cell("WRITTEN", units.size(device.written_bytes), right=True),
                 number("BUSY", busy and min(1.0, busy), units.percent),
-                *(_requests(device) if requests_seen else ()),
+                *(_requests(device) if has_requests else ()),
                 Cell(
                     "USED BY",
                     "other data" if device.under is None else clean(device.under),
@@ -322,12 +332,12 @@ def _requests(device: DeviceShare) -> list[Cell]:
 
 def _evidence(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     lines = []
-    told = [item for item in checkpoint.evidence if item.weight or item.name not in course.REASONS]
-    for item in sorted(told, key=lambda evidence: -abs(evidence.weight)):
+    weighed = [item for item in checkpoint.evidence if item.weight or item.name not in checkpoint_facts.REASONS]
+    for item in sorted(weighed, key=lambda evidence: -abs(evidence.weight)):
         weight = " " * 5  # for reasons that do not affect the decision
         if item.weight:
             weight = paint(f"{item.weight:+5.1f}", "green" if item.weight > 0 else "red", colour=colour)
-        first, *more = wrap(f"{clean(item.name)}: {recorded(item.text)}", width - 7)
+        first, *more = wrap(f"{clean(item.name)}: {clean_sentence(item.text)}", width - 7)
         lines += [f"{weight}  {first}", *(" " * 7 + line for line in more)]
     return lines
 

@@ -66,9 +66,9 @@ def without_copies(report: Report) -> Report:
 
     A copy that may not restore correctly stays.
     """
-    kept = tuple(one for one in report.checkpoints if one.kind is not Kind.COPY or one.risks)
-    left_out = report.copies_left_out + len(report.checkpoints) - len(kept)
-    return msgspec.structs.replace(report, checkpoints=kept, copies_left_out=left_out)
+    shown = tuple(one for one in report.checkpoints if one.kind is not Kind.COPY or one.risks)
+    left_out = report.copies_left_out + len(report.checkpoints) - len(shown)
+    return msgspec.structs.replace(report, checkpoints=shown, copies_left_out=left_out)
 
 
 def selected(report: Report, query: CheckpointQuery) -> Report:
@@ -80,7 +80,7 @@ def selected(report: Report, query: CheckpointQuery) -> Report:
         for checkpoint in report.checkpoints
         if checkpoint.end_ns >= low_ns
         and checkpoint.start_ns <= high_ns
-        and is_of_job(checkpoint.job, query.job)
+        and matches_job(checkpoint.job, query.job)
         and query.kind in (None, checkpoint.kind)
     ]
     watched = _clipped(report.watched, query)
@@ -97,7 +97,7 @@ def ordered(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     return sorted(checkpoints, key=lambda checkpoint: (checkpoint.start_ns, checkpoint.id))
 
 
-def is_of_job(job: str, wanted: str | None) -> bool:
+def matches_job(job: str, wanted: str | None) -> bool:
     """Return whether a job matches --job: by name, or by a pattern, as in SQLite's GLOB."""
     return wanted is None or job == wanted or fnmatchcase(job, wanted)
 

@@ -11,13 +11,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 
-from ckptprof.report.clean import pad, shorten, take, width
-from ckptprof.report.hints import typed
+from ckptprof.report.clean import fit_prefix, pad, shorten, width
+from ckptprof.report.hints import with_databases
 
 Number = TypeVar("Number", int, float)
 GAP = "  "
 MAX_WORD_LINES = 4
-_BESIDE_KEYS = 20  # minimum cells for texts beside keys
+_MIN_TEXT_CELLS = 20  # minimum cells for texts beside keys
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d|B|[KMGTPE]iB|[kMGTPE]?B(?:/s)?|%)(?!\w))")
 _CLOCK_PART = re.compile(r"(\d\xa0(?:min|h|d)) (?=\d\d\xa0)")
 _STYLES = {
@@ -71,12 +71,12 @@ def paint(text: str, style: str, *, colour: bool) -> str:
     return f"\x1b[{codes}m{text}\x1b[0m"
 
 
-def seen(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
+def without_empty_columns(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:
     """Remove optional columns without any value."""
     if not rows:
         return []
-    keep = [i for i, cell in enumerate(rows[0]) if not cell.optional or any(row[i].text is not None for row in rows)]
-    return [[row[i] for i in keep] for row in rows]
+    columns = [i for i, cell in enumerate(rows[0]) if not cell.optional or any(row[i].text is not None for row in rows)]
+    return [[row[i] for i in columns] for row in rows]
 
 
 def lay_out(rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
@@ -104,21 +104,21 @@ def lay_out(rows: Sequence[Sequence[Cell]], limit: int) -> dict[int, int]:
 def _fitting(columns: Sequence[Cell], least: Sequence[int], limit: int) -> list[int]:
     shown, dropped = list(range(len(columns))), list[int]()
 
-    def room(of: Sequence[int]) -> int:
+    def free_cells(of: Sequence[int]) -> int:
         return limit - sum(least[i] for i in of) - len(GAP) * (len(of) - 1)
 
-    while room(shown) < 0 and (droppable := [i for i in shown if columns[i].drop]):
+    while free_cells(shown) < 0 and (droppable := [i for i in shown if columns[i].drop]):
         dropped.append(max(droppable, key=lambda i: columns[i].drop))
         shown.remove(dropped[-1])
     for i in reversed(dropped):
-        if columns[i].returns and room([*shown, i]) >= 0:
+        if columns[i].returns and free_cells([*shown, i]) >= 0:
             shown.append(i)
     return sorted(shown)
 
 
 def render(rows: Sequence[Sequence[Cell]], limit: int, *, colour: bool) -> list[str]:
     """Return the header and the rows as lines of at most `limit` cells; empty without rows."""
-    rows = seen(rows)
+    rows = without_empty_columns(rows)
     if not rows:
         return []
     given = lay_out(rows, limit)
@@ -146,7 +146,7 @@ def wrap(text: str, limit: int) -> list[str]:
     `MAX_WORD_LINES` lines is cut, in its middle.
     """
     lines: list[str] = []
-    glued = _CLOCK_PART.sub("\\1\xa0", _BEFORE_UNIT.sub("\xa0", typed(text).replace("\xa0", " ")))
+    glued = _CLOCK_PART.sub("\\1\xa0", _BEFORE_UNIT.sub("\xa0", with_databases(text).replace("\xa0", " ")))
     for word in glued.split(" "):
         if lines and width(lines[-1]) + 1 + width(word) <= limit:
             lines[-1] += " " + word
@@ -160,7 +160,7 @@ def _pieces(word: str, limit: int) -> list[str]:
         return [word]
     found = []
     while word:
-        piece = take(word, limit) or word[0]
+        piece = fit_prefix(word, limit) or word[0]
         folder = piece.rfind("/") + 1
         found.append(piece[:folder] if folder > len(piece) // 2 and len(piece) < len(word) else piece)
         word = word[len(found[-1]) :]
@@ -175,15 +175,15 @@ def facts(pairs: Sequence[tuple[str, str]], limit: int, *, colour: bool, indent:
     if not pairs:
         return []
     key_cells = max(keys, max(width(key) for key, _ in pairs) + len(GAP))
-    room = limit - key_cells - len(indent)
+    cells = limit - key_cells - len(indent)
     lines = []
     for key, text in pairs:
-        if room < _BESIDE_KEYS:
+        if cells < _MIN_TEXT_CELLS:
             lines += [indent + paint(key, "bold", colour=colour)] if key else []
             lines += [f"{indent}  {part}".rstrip() for part in wrap(text, limit - len(indent) - 2)]
             continue
         label = indent + paint(pad(key, key_cells), "bold", colour=colour)
-        for part in wrap(text, room):
+        for part in wrap(text, cells):
             lines.append((label + part).rstrip())
             label = indent + " " * key_cells
     return lines

@@ -8,7 +8,7 @@ from datetime import timezone, tzinfo
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind, Level, Report
-from ckptprof.report import answer, course, rows
+from ckptprof.report import answer, checkpoint_facts, rows
 from ckptprof.report import summary as summaries
 from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.pictures import overview
@@ -74,9 +74,11 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
     found = summaries.summarise(report)
-    told = answer.of(report)
-    lines = facts(told.opening, width, colour=colour, keys=KEY_CELLS)
-    drawn = overview.lines(report, answer.answered_first(told), _of_saves(found), width, KEY_CELLS, colour=colour)
+    conclusion = answer.conclude(report)
+    lines = facts(conclusion.opening, width, colour=colour, keys=KEY_CELLS)
+    drawn = overview.lines(
+        report, answer.costs_answer_first(conclusion), _of_saves(found), width, KEY_CELLS, colour=colour
+    )
     lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
     lines += facts(_opening(report, found, offset), width, colour=colour, keys=KEY_CELLS)
     if not checkpoints:
@@ -84,9 +86,9 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
         message = re.sub("^watched for .*? and found ", "found ", message)  # the line above has the time
         sentences = f"{message[0].upper()}{message[1:]}. {hint[0].upper()}{hint[1:]}."
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
-    shown = rows.choose(report, whole=whole)
+    shown = rows.select_rows(report, whole=whole)
     lines += ["", *rows.draw(report, shown, offset, width, colour=colour), ""]
-    cost = answer.cost_lines(report, told.costs, width, colour=colour)
+    cost = answer.cost_lines(report, conclusion.costs, width, colour=colour)
     lines += [*cost, ""] if cost else []
     notes = [*_notes(report, shown, copies), *remarks]
     lines += [paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)]
@@ -96,7 +98,9 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
 def table(report: Report, *, width: int, colour: bool, zone: tzinfo) -> str:
     """Return only the line of each checkpoint, as text that ends in a newline; empty without checkpoints."""
     checkpoints = summaries.ordered(report.checkpoints)
-    lines = rows.draw(report, rows.choose(report, whole=True), _offset(report, checkpoints, zone), width, colour=colour)
+    lines = rows.draw(
+        report, rows.select_rows(report, whole=True), _offset(report, checkpoints, zone), width, colour=colour
+    )
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -123,13 +127,13 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
     if watched.moved_aside:
         pairs.append(("Damaged", _damaged(watched.moved_aside)))
-    _, held = _of_saves(found)
-    is_drawn = overview.is_course(report.checkpoints)
+    _, stall_text = _of_saves(found)
+    is_drawn = overview.has_enough_saves(report.checkpoints)
     for kind in found.kinds:
         spread = "" if kind.kind is Kind.SAVE and is_drawn else _spread(kind)
         pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind) + (f"; duration {spread}" if spread else "")))
-        if kind.kind is Kind.SAVE and held and not is_drawn:
-            pairs.append(("Stall" if kind.stalled else "Modes", held))
+        if kind.kind is Kind.SAVE and stall_text and not is_drawn:
+            pairs.append(("Stall" if kind.stalled else "Modes", stall_text))
     if report.checkpoints:
         names = list(dict.fromkeys(named(one.job) for one in report.checkpoints))
         rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
@@ -143,7 +147,7 @@ def _of_saves(found: summaries.Summary) -> tuple[str, str]:
     saves = next((kind for kind in found.kinds if kind.kind is Kind.SAVE), None)
     if saves is None:
         return "", ""
-    return _spread(saves), _stall_line(saves, beside_restores=any(kind.kind is Kind.RESTORE for kind in found.kinds))
+    return _spread(saves), _stall_line(saves, with_restores=any(kind.kind is Kind.RESTORE for kind in found.kinds))
 
 
 def _kind_line(kind: summaries.KindSummary) -> str:
@@ -166,12 +170,12 @@ def _spread(kind: summaries.KindSummary) -> str:
     return f"median {units.seconds(kind.median_seconds)}, p95 {units.seconds(kind.p95_seconds)}{of}"
 
 
-def _stall_line(kind: summaries.KindSummary, *, beside_restores: bool) -> str:
+def _stall_line(kind: summaries.KindSummary, *, with_restores: bool) -> str:
     parts = []
     if kind.stalled:
-        text = f"training blocked for {units.duration(kind.stall_ns)}{' by saves' * beside_restores}"
-        seen = f"{units.count(kind.stalled)} of {units.plural(kind.number, 'save')}"
-        parts.append(text if kind.stalled == kind.number else f"{text} ({seen} measured)")
+        text = f"training blocked for {units.duration(kind.stall_ns)}{' by saves' * with_restores}"
+        measured = f"{units.count(kind.stalled)} of {units.plural(kind.number, 'save')}"
+        parts.append(text if kind.stalled == kind.number else f"{text} ({measured} measured)")
     if kind.modes:
         parts.append(", ".join(f"{units.count(number)} {mode.value}" for mode, number in kind.modes))
     return "; ".join(parts)
@@ -181,22 +185,22 @@ def _copies(number: int) -> str:
     return "1 copy" if number == 1 else f"{units.count(number)} copies"
 
 
-def _damaged(moved_aside: Sequence[str]) -> str:
-    kept = "their database was unusable and is kept"
-    if len(moved_aside) > 1:
-        kept = f"{len(moved_aside)} databases were unusable and are kept, the newest"
-    return f"earlier records are not in this report: {kept} as {clean(moved_aside[-1])}"
+def _damaged(set_aside: Sequence[str]) -> str:
+    subject = "their database was unusable and is kept"
+    if len(set_aside) > 1:
+        subject = f"{len(set_aside)} databases were unusable and are kept, the newest"
+    return f"earlier records are not in this report: {subject} as {clean(set_aside[-1])}"
 
 
 def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
     gaps = report.watched.gaps
     longest = max(gaps, key=lambda gap: gap.end_ns - gap.start_ns)
     length = units.duration(longest.end_ns - longest.start_ns)
-    begin = units.stamp(longest.start_ns, zone)
+    start = units.stamp(longest.start_ns, zone)
     if len(gaps) == 1:
-        return f"1, {length} from {begin}: {clean(longest.reason)}"
+        return f"1, {length} from {start}: {clean(longest.reason)}"
     total = units.duration(gap_ns)
-    return f"{units.count(len(gaps))}, {total} in total; the longest {length} from {begin}: {clean(longest.reason)}"
+    return f"{units.count(len(gaps))}, {total} in total; the longest {length} from {start}: {clean(longest.reason)}"
 
 
 def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
@@ -206,7 +210,7 @@ def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
     ids = [checkpoint.id for checkpoint in summaries.ordered(checkpoints)]
     if ids != sorted(ids):
         notes.append("IDs are in order of detection, lines in order of start time.")
-    if any(map(course.waited_beside, checkpoints)):
+    if any(map(checkpoint_facts.stall_outside, checkpoints)):
         notes.append("STALL can exceed DURATION: training also paused before the first or after the last byte.")
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Recorded by polling: `ckptprof show ID` shows the evidence and the limitations.")

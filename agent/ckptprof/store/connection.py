@@ -19,15 +19,15 @@ from pathlib import Path
 from sqlite3 import Connection
 
 from ckptprof.errors import StoreError
-from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, shown
+from ckptprof.store.location import SERVICE_DIRECTORY, file_uri, printable_path
 from ckptprof.store.problems import StoreDamagedError
 
 MAX_LINKS = 40  # include/linux/namei.h: MAXSYMLINKS
-_BESIDE = ("-wal", "-shm", "-journal", ".lock")
-_STEP = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # closing such a descriptor gives no lock of SQLite's back
-_ELSEWHERE = "give another path with --db"
-_PRIVATE = 0o600
-_SMALLEST_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
+_COMPANION_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
+_PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # closing such a descriptor gives no lock of SQLite's back
+_OTHER_PATH_HINT = "give another path with --db"
+_PRIVATE_MODE = 0o600
+_MIN_DATABASE_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
 
 
 def sqlite_version() -> tuple[int, ...]:
@@ -52,11 +52,11 @@ def check_file(path: Path) -> int:
     """
     state = path.stat()
     if stat.S_ISDIR(state.st_mode):
-        raise StoreError(f"{shown(path)} is a directory", hint="give the path of a file")
+        raise StoreError(f"{printable_path(path)} is a directory", hint="give the path of a file")
     if not stat.S_ISREG(state.st_mode):
-        raise StoreError(f"{shown(path)} is not a database", hint="give another path with --db")
-    if 0 < state.st_size < _SMALLEST_BYTES:
-        raise StoreDamagedError(f"{shown(path)} is not a database", hint="give another path with --db")
+        raise StoreError(f"{printable_path(path)} is not a database", hint="give another path with --db")
+    if 0 < state.st_size < _MIN_DATABASE_BYTES:
+        raise StoreDamagedError(f"{printable_path(path)} is not a database", hint="give another path with --db")
     return state.st_size
 
 
@@ -64,15 +64,15 @@ def prepare_file(path: Path) -> None:
     """Make the file and the directories above it, if they are missing; raises StoreError and OSError."""
     with contextlib.suppress(FileNotFoundError):
         check_file(path)
-        os.close(_hold(path))
+        os.close(_open_verified(path))
         return
     folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
     for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
         folder.mkdir(mode=folder_mode, exist_ok=True)
-    _make(path, _PRIVATE)
+    _create_file(path, _PRIVATE_MODE)
 
 
-def keep_private(path: Path) -> None:
+def restrict_log_access(path: Path) -> None:
     """Let no other user open the log and its index: a lock on that one holds up the writer.
 
     SQLite gives a file that it makes the permissions of the database, and leaves those of one that is not empty. A
@@ -81,29 +81,29 @@ def keep_private(path: Path) -> None:
     """
     real = path.resolve()
     state = real.stat()
-    if state.st_mode & ~_PRIVATE & 0o777:
+    if state.st_mode & ~_PRIVATE_MODE & 0o777:
         with contextlib.closing(sqlite3.connect(file_uri(path), uri=True)) as old:
             if old.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                _write_anew(real, old, state)
+                _rewrite(real, old, state)
     log, index = (real.with_name(real.name + suffix) for suffix in ("-wal", "-shm"))
     with contextlib.suppress(FileNotFoundError):
-        if index.stat().st_mode & ~_PRIVATE & 0o777:
+        if index.stat().st_mode & ~_PRIVATE_MODE & 0o777:
             index.unlink()  # others may have it open; it is made anew from the log
-        log.chmod(_PRIVATE)
+        log.chmod(_PRIVATE_MODE)
     for file in (log, index):
         with contextlib.suppress(FileExistsError):
-            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE)
+            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_MODE)
             os.write(fd, b"\0")
             os.close(fd)
 
 
-def _write_anew(path: Path, old: Connection, state: os.stat_result) -> None:
+def _rewrite(path: Path, old: Connection, state: os.stat_result) -> None:
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    _make(new, _PRIVATE)
+    _create_file(new, _PRIVATE_MODE)
     with contextlib.closing(sqlite3.connect(new)) as copy:
         old.backup(copy)
-    belong(new, state)
+    copy_ownership(new, state)
     new.replace(path)
 
 
@@ -115,7 +115,7 @@ def log_bytes(path: Path) -> int:
         return 0
 
 
-def belong(file: Path | int, state: os.stat_result) -> None:
+def copy_ownership(file: Path | int, state: os.stat_result) -> None:
     """Give a file that root made to the owner of another one; raises OSError."""
     if os.geteuid() == 0:
         os.chown(file, state.st_uid, state.st_gid)
@@ -126,17 +126,17 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
 
     Raises sqlite3.Error, StoreError for what another user put there.
     """
-    held = _hold(path)
+    verified_fd = _open_verified(path)
     uri = file_uri(path, mode="rw")
     try:
         raw = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10)
         try:
             raw.execute("PRAGMA schema_version").fetchone()  # opens the file, and writes nothing
-            _expect_open(path, held)
+            _check_same_file(path, verified_fd)
             raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
             raw.execute("PRAGMA journal_mode = WAL")
             raw.execute(f"PRAGMA journal_size_limit = {log_bytes}")
-            raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: published.py
+            raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: publication.py
             raw.execute("PRAGMA foreign_keys = ON")
             raw.execute("PRAGMA trusted_schema = OFF")
             raw.execute("PRAGMA cell_size_check = ON")
@@ -144,87 +144,87 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
             raw.close()
             raise
     finally:
-        os.close(held)
+        os.close(verified_fd)
     return raw
 
 
-def _hold(path: Path) -> int:
+def _open_verified(path: Path) -> int:
     """Open a file with O_PATH, to be closed; raises StoreError and OSError.
 
     What another user put there is refused: a file, or one beside it, that is neither ours, nor root's, nor the folder
     owner's; and a link that is neither ours nor root's. Who is not root may be led to a folder by anybody's link.
     """
-    name, passed = _walk(path)
+    name, descriptors = _resolve(path)
     try:
-        folder = passed[-2] if len(passed) > 1 else passed[-1]
+        folder = descriptors[-2] if len(descriptors) > 1 else descriptors[-1]
         trusted = {os.geteuid(), 0, os.fstat(folder).st_uid}
-        _trust(path, os.fstat(passed[-1]), trusted)
-        for suffix in _BESIDE:
+        _check_owner(path, os.fstat(descriptors[-1]), trusted)
+        for suffix in _COMPANION_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
-                _trust(path, os.stat(name + suffix, dir_fd=folder, follow_symlinks=False), trusted)
-        return passed.pop()
+                _check_owner(path, os.stat(name + suffix, dir_fd=folder, follow_symlinks=False), trusted)
+        return descriptors.pop()
     finally:
-        _close(passed, 0)
+        _close_descriptors(descriptors, 0)
 
 
-def _make(path: Path, mode: int) -> None:
-    """Make an empty file, whatever the umask says, where no other user's link leads elsewhere; raises as `_hold`."""
-    _, passed = _walk(path.parent)
+def _create_file(path: Path, mode: int) -> None:
+    """Make an empty file, whatever the umask, where no link of another user leads elsewhere; raises StoreError."""
+    _, descriptors = _resolve(path.parent)
     try:
-        fd = os.open(path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=passed[-1])
+        fd = os.open(path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=descriptors[-1])
         try:
             os.fchmod(fd, mode)
         finally:
             os.close(fd)
     finally:
-        _close(passed, 0)
+        _close_descriptors(descriptors, 0)
 
 
-def _walk(path: Path) -> tuple[str, list[int]]:
+def _resolve(path: Path) -> tuple[str, list[int]]:
     """Resolve a path step by step: its last name, and O_PATH descriptors of every step, links followed."""
-    passed, steps, links, name = [os.open("/", _STEP)], deque(path.parts[1:]), 0, ""
+    descriptors, steps, links, name = [os.open("/", _PATH_FLAGS)], deque(path.parts[1:]), 0, ""
     try:
         while steps:
             name = steps.popleft()
             if name == "..":
-                _close(passed, max(1, len(passed) - 1))
+                _close_descriptors(descriptors, max(1, len(descriptors) - 1))
                 continue
-            passed.append(os.open(name, _STEP, dir_fd=passed[-1]))
-            state = os.fstat(passed[-1])
+            descriptors.append(os.open(name, _PATH_FLAGS, dir_fd=descriptors[-1]))
+            state = os.fstat(descriptors[-1])
             if not stat.S_ISLNK(state.st_mode):
                 continue
             if os.geteuid() == 0 or not steps:
-                _trust(path, state, {os.geteuid(), 0})
+                _check_owner(path, state, {os.geteuid(), 0})
             links += 1
             if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))  # noqa: TRY301 - as the kernel does
-            target = Path(os.readlink("", dir_fd=passed[-1]))
-            _close(passed, 1 if target.is_absolute() else len(passed) - 1)
+            target = Path(os.readlink("", dir_fd=descriptors[-1]))
+            _close_descriptors(descriptors, 1 if target.is_absolute() else len(descriptors) - 1)
             steps.extendleft(part for part in reversed(target.parts) if part != "/")
     except BaseException:
-        _close(passed, 0)
+        _close_descriptors(descriptors, 0)
         raise
-    return name, passed
+    return name, descriptors
 
 
-def _trust(path: Path, state: os.stat_result, trusted: set[int]) -> None:
+def _check_owner(path: Path, state: os.stat_result, trusted: set[int]) -> None:
     if state.st_uid not in trusted:
-        raise StoreError(f"{shown(path)} belongs to another user (uid {state.st_uid})", hint=_ELSEWHERE)
+        raise StoreError(f"{printable_path(path)} belongs to another user (uid {state.st_uid})", hint=_OTHER_PATH_HINT)
 
 
-def _close(passed: list[int], keep: int) -> None:
-    while len(passed) > keep:
-        os.close(passed.pop())
+def _close_descriptors(descriptors: list[int], remaining: int) -> None:
+    while len(descriptors) > remaining:
+        os.close(descriptors.pop())
 
 
-def _expect_open(path: Path, held: int) -> None:
-    """Raise StoreError unless this process has the very file open that `_hold` held, by another descriptor, too."""
-    wanted = os.fstat(held)
+def _check_same_file(path: Path, verified_fd: int) -> None:
+    """Raise StoreError unless another descriptor of this process has the file open that `_open_verified` opened."""
+    expected = os.fstat(verified_fd)
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):  # that of the list, or closed meanwhile
-            if int(entry.name) != held and os.path.samestat(os.fstat(int(entry.name)), wanted):
+            if int(entry.name) != verified_fd and os.path.samestat(os.fstat(int(entry.name)), expected):
                 return
-    raise StoreError(f"{shown(path)} was replaced while it was being opened", hint=_ELSEWHERE)
+    raise StoreError(f"{printable_path(path)} was replaced while it was being opened", hint=_OTHER_PATH_HINT)
 
 
 def open_reader(path: Path, *, immutable: bool) -> Connection:
@@ -242,7 +242,7 @@ def open_reader(path: Path, *, immutable: bool) -> Connection:
     return raw
 
 
-def run_to_its_end(connection: Connection, statement: str) -> None:
+def run_to_completion(connection: Connection, statement: str) -> None:
     """Run a PRAGMA outside of any transaction until it is done; sqlite3's `execute` takes only its first step."""
     connection.rollback()
     connection.executescript(statement)
@@ -253,20 +253,20 @@ def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Co
     """Commit what is done within, or none of it; `durable` waits until it is on the disk, power loss included."""
     connection.rollback()  # whatever an earlier one may have left open
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-    with _begun(connection, "BEGIN IMMEDIATE"):
+    with _transaction(connection, "BEGIN IMMEDIATE"):
         yield connection
 
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[Connection]:
     """Read one state of the database, whatever is written meanwhile."""
-    with _begun(connection, "BEGIN"):
+    with _transaction(connection, "BEGIN"):
         yield connection
 
 
 @contextmanager
-def _begun(connection: Connection, begin: str) -> Iterator[None]:
-    connection.execute(begin)
+def _transaction(connection: Connection, statement: str) -> Iterator[None]:
+    connection.execute(statement)
     try:
         yield
         connection.commit()

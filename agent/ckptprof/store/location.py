@@ -10,12 +10,12 @@ from urllib.parse import quote
 from ckptprof.errors import StoreError
 
 SERVICE_DIRECTORY = Path("/var/lib/ckptprof")
-FILE_NAME = "ckptprof.db"
-SERVICE_DATABASE = SERVICE_DIRECTORY / FILE_NAME
-RUNNING = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
-SYSTEMD = Path("/run/systemd/system")  # sd_booted(3)
+DATABASE_NAME = "ckptprof.db"
+SERVICE_DATABASE = SERVICE_DIRECTORY / DATABASE_NAME
+UNIT_INVOCATION = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
+SYSTEMD_RUNTIME = Path("/run/systemd/system")  # sd_booted(3)
 _SQLITE = "sqlite:///"
-_GROUP = "only root and the group ckptprof may read the service's database: `usermod -aG ckptprof USER` as root"
+_GROUP_HINT = "only root and the group ckptprof may read the service's database: `usermod -aG ckptprof USER` as root"
 _URL_OPTIONS = re.compile(r"\?\w+=[^/]*$")
 
 
@@ -30,7 +30,7 @@ def default_path() -> Path:
         raise StoreError(
             "this user has no home directory for a database", hint="give a path with --db or CKPTPROF_DB"
         ) from None
-    return home / "ckptprof" / FILE_NAME
+    return home / "ckptprof" / DATABASE_NAME
 
 
 def path_to_read() -> Path:
@@ -48,34 +48,34 @@ def path_to_read() -> Path:
     return SERVICE_DATABASE if readable and not os.path.lexists(own) else own
 
 
-def service_runs() -> bool:
+def is_service_running() -> bool:
     """Test whether systemd runs the service on this host; needs no privilege."""
-    return os.path.lexists(RUNNING)
+    return os.path.lexists(UNIT_INVOCATION)
 
 
-def where_to_get_data(path: Path) -> str:
+def missing_data_hint(path: Path) -> str:
     """Hint for a missing or empty database at `path`."""
-    if not service_runs():
-        whole = "ckptprof service install" if SYSTEMD.is_dir() else "ckptprof agent"
-        return f"record one command with `ckptprof run -- CMD`, or the whole host with `{whole}` as root"
+    if not is_service_running():
+        host_command = "ckptprof service install" if SYSTEMD_RUNTIME.is_dir() else "ckptprof agent"
+        return f"record one command with `ckptprof run -- CMD`, or the whole host with `{host_command}` as root"
     if path == SERVICE_DATABASE:
         return "the service has just started: try again in a few seconds"
     if os.access(SERVICE_DATABASE, os.R_OK):
         return f"the service on this host records to {SERVICE_DATABASE}: read that with --db"
-    return _GROUP
+    return _GROUP_HINT
 
 
-def hint_if_refused(path: Path) -> str:
+def permission_hint(path: Path) -> str:
     """Hint for a database at `path` that the system refuses to open."""
-    return _GROUP if SERVICE_DIRECTORY in (path, path.parent) else "give another path with --db"
+    return _GROUP_HINT if SERVICE_DIRECTORY in (path, path.parent) else "give another path with --db"
 
 
-def is_server(text: str) -> bool:
+def is_server_url(text: str) -> bool:
     """Test for the URL of a database server, False for a file."""
     return text.partition("://")[0] in ("postgresql+psycopg", "postgresql", "postgres")
 
 
-def to_path(text: str | Path) -> Path:
+def path_of_database(text: str | Path) -> Path:
     """Convert a path or an SQLite URL to a path; raises StoreError for any other URL."""
     if isinstance(text, str) and "://" in text:
         if _URL_OPTIONS.search(text):
@@ -87,7 +87,7 @@ def to_path(text: str | Path) -> Path:
     try:
         return Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 # resolve() would follow links
     except (RuntimeError, OSError) as error:  # ~nobody-there, or a working directory that was removed
-        raise StoreError(f"{shown(Path(text))}: {error}", hint="give an absolute path with --db") from error
+        raise StoreError(f"{printable_path(Path(text))}: {error}", hint="give an absolute path with --db") from error
 
 
 def file_uri(path: Path, *, mode: str = "ro", immutable: bool = False) -> str:
@@ -95,6 +95,6 @@ def file_uri(path: Path, *, mode: str = "ro", immutable: bool = False) -> str:
     return f"file:{quote(os.fsencode(path))}?mode={mode}" + ("&immutable=1" if immutable else "")
 
 
-def shown(path: Path) -> str:
+def printable_path(path: Path) -> str:
     """Format a path for a message: undecodable bytes are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")

@@ -12,18 +12,18 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from ckptprof.store.connection import belong
-from ckptprof.store.location import SERVICE_DATABASE, service_runs, shown
+from ckptprof.store.connection import copy_ownership
+from ckptprof.store.location import SERVICE_DATABASE, is_service_running, printable_path
 from ckptprof.store.problems import StoreBusyError
 from ckptprof_collectors.privileges import RAISED
 
-_PRIVATE = 0o600
-_OTHERS = 0o077
-_INODE = 5  # the field of a line of /proc/locks: 1: POSIX ADVISORY READ 1234 fe:00:5678 123 123
-_READ_BYTES = range(123, 128)  # of the index of a log: https://www.sqlite.org/walformat.html, section 2.3
+_PRIVATE_MODE = 0o600
+_OTHERS_MODE = 0o077
+_INODE_FIELD = 5  # the field of a line of /proc/locks: 1: POSIX ADVISORY READ 1234 fe:00:5678 123 123
+_WAL_READ_LOCKS = range(123, 128)  # of the index of a log: https://www.sqlite.org/walformat.html, section 2.3
 
 
-class Holder(NamedTuple):
+class LockHolder(NamedTuple):
     """A process that has a lock on a file."""
 
     pid: int
@@ -34,13 +34,13 @@ class Holder(NamedTuple):
         return f"pid {self.pid}, {self.name}"
 
 
-def log_readers(path: Path) -> str:
+def describe_log_readers(path: Path) -> str:
     """Describe the processes that read the log of a database and so keep it from being reset."""
-    found = holders(path.with_name(path.name + "-shm"), _READ_BYTES)
+    found = find_holders(path.with_name(path.name + "-shm"), _WAL_READ_LOCKS)
     return "; ".join(map(str, found)) if found else "a process that is not visible from here"
 
 
-def holders(path: Path, of: range = range(1 << 62)) -> list[Holder] | None:
+def find_holders(path: Path, byte_range: range = range(1 << 62)) -> list[LockHolder] | None:
     """List the living processes with a lock on bytes of a file; None: the kernel lists no lock.
 
     That is so for locks of other pid namespaces, and for btrfs, whose files have another device number there.
@@ -52,19 +52,19 @@ def holders(path: Path, of: range = range(1 << 62)) -> list[Holder] | None:
         return None
     inode = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}:{state.st_ino}"
     fields = [line.split() for line in listed if "->" not in line]
-    found = [each for each in fields if each[_INODE] == inode and int(each[6]) < of.stop]
-    pids = sorted({int(each[4]) for each in found if each[7] == "EOF" or int(each[7]) >= of.start})
-    return [one for one in map(_holder, pids) if one is not None] if pids else None
+    locks = [each for each in fields if each[_INODE_FIELD] == inode and int(each[6]) < byte_range.stop]
+    pids = sorted({int(each[4]) for each in locks if each[7] == "EOF" or int(each[7]) >= byte_range.start})
+    return [one for one in map(_describe_holder, pids) if one is not None] if pids else None
 
 
-def _holder(pid: int) -> Holder | None:
+def _describe_holder(pid: int) -> LockHolder | None:
     try:
         with RAISED:  # ProtectProc= hides the processes of others, root's among them
             status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:  # it ended; a child of it has the descriptor still
         return None
     found = dict(line.partition(":\t")[::2] for line in status.splitlines())
-    return Holder(pid, found["Name"], int(found["Uid"].split()[0]))
+    return LockHolder(pid, found["Name"], int(found["Uid"].split()[0]))
 
 
 def lock_path(path: Path) -> Path:
@@ -77,7 +77,7 @@ class WriterLock:
 
     def __init__(self, path: Path) -> None:
         """Take it; raises StoreBusyError naming the process that has it, and OSError."""
-        self._fd = _taken(path)
+        self._fd = _acquire(path)
 
     def close(self) -> None:
         """Give it back; the file stays, because removing it would race with the next writer."""
@@ -86,36 +86,36 @@ class WriterLock:
             self._fd = -1
 
 
-def _taken(path: Path) -> int:
+def _acquire(path: Path) -> int:
     """Lock the lock file; no other user ever had the file open."""
     while True:
-        fd = _open(path, lock_path(path))
+        fd = _open_lock_file(path, lock_path(path))
         state = os.fstat(fd)
         try:
-            if _flock(fd):
-                if not _is_at(state, lock_path(path)):
+            if _try_lock(fd):
+                if not _is_same_file(state, lock_path(path)):
                     continue
-                if not state.st_mode & _OTHERS:
-                    held, fd = fd, -1
-                    return held
-            elif not _is_foreign(path, state.st_uid):
-                raise _busy(path)
-            fresh = _fresh(path, state)
-            if fresh is not None:
-                return fresh
+                if not state.st_mode & _OTHERS_MODE:
+                    locked_fd, fd = fd, -1
+                    return locked_fd
+            elif not _is_stale(path, state.st_uid):
+                raise _busy_error(path)
+            replaced_fd = _replace_lock(path, state)
+            if replaced_fd is not None:
+                return replaced_fd
         finally:
             if fd >= 0:
                 os.close(fd)
 
 
-def _open(path: Path, file: Path) -> int:
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE)
+def _open_lock_file(path: Path, file: Path) -> int:
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_MODE)
     with contextlib.suppress(FileNotFoundError):
-        belong(fd, path.stat())
+        copy_ownership(fd, path.stat())
     return fd
 
 
-def _flock(fd: int) -> bool:
+def _try_lock(fd: int) -> bool:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -123,54 +123,54 @@ def _flock(fd: int) -> bool:
     return True
 
 
-def _is_at(state: os.stat_result, file: Path) -> bool:
+def _is_same_file(state: os.stat_result, file: Path) -> bool:
     try:
         return os.path.samestat(state, file.stat(follow_symlinks=False))
     except FileNotFoundError:
         return False
 
 
-def _is_foreign(path: Path, owner: int) -> bool:
+def _is_stale(path: Path, owner: int) -> bool:
     """Test whether the lock's process is dead, or belongs to a user who may not write."""
-    found = holders(lock_path(path))
+    found = find_holders(lock_path(path))
     return found is not None and not {holder.uid for holder in found} & {0, os.geteuid(), owner}
 
 
-def _fresh(path: Path, judged: os.stat_result) -> int | None:
+def _replace_lock(path: Path, old: os.stat_result) -> int | None:
     """Put a new file, locked, in the place of the one that was judged; None: that had gone already.
 
     Of several that begin at once only the one that holds the new file under its first name goes on.
     """
     new = lock_path(path).with_name(lock_path(path).name + ".new")
-    fd = _open(path, new)
+    fd = _open_lock_file(path, new)
     try:
-        if not _flock(fd):
-            raise _busy(path)
-        if _is_at(os.fstat(fd), new) and _is_at(judged, lock_path(path)):
+        if not _try_lock(fd):
+            raise _busy_error(path)
+        if _is_same_file(os.fstat(fd), new) and _is_same_file(old, lock_path(path)):
             new.replace(lock_path(path))
-            held, fd = fd, -1
-            return held
+            locked_fd, fd = fd, -1
+            return locked_fd
         return None
     finally:
         if fd >= 0:
             os.close(fd)
 
 
-def _busy(path: Path) -> StoreBusyError:
-    found = holders(lock_path(path))
+def _busy_error(path: Path) -> StoreBusyError:
+    found = find_holders(lock_path(path))
     who = f" ({'; '.join(map(str, found))})" if found else ", which is not visible from here"
     hint = "stop that one, or give another path with --db"
-    return StoreBusyError(f"{shown(path)} is being written by another ckptprof{who}", hint=hint)
+    return StoreBusyError(f"{printable_path(path)} is being written by another ckptprof{who}", hint=hint)
 
 
-def writer_is_alive(path: Path) -> bool | None:
+def is_writer_alive(path: Path) -> bool | None:
     """Test whether a writer has the database locked; None if that cannot be determined."""
     try:
         fd = os.open(lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     except OSError:  # it is its owner's alone
-        return True if path == SERVICE_DATABASE and service_runs() else None
+        return True if path == SERVICE_DATABASE and is_service_running() else None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:

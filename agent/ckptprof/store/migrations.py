@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from ckptprof.errors import StoreError
 from ckptprof.store.connection import transaction
-from ckptprof.store.problems import MOVE_AWAY, StoreDamagedError
-from ckptprof.store.sql import BLOCKS, compiled
+from ckptprof.store.problems import REPLACE_HINT, StoreDamagedError
+from ckptprof.store.sql import BLOCK_TABLES, compiled
 
 APPLICATION_ID = 0x434B5054  # "CKPT": what file(1) and we know our databases by
-LATEST = 12
+LATEST_SCHEMA = 12
 
 
-class Step(NamedTuple):
+class MigrationStep(NamedTuple):
     """A change of the schema."""
 
     to: int
@@ -60,20 +60,20 @@ _VIEWS = (
         id, host, kernel, version, level, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time, clean,
         dropped_frames FROM sessions""",
 )
-_NEW_COLUMNS = (
+_ADDED_COLUMNS = (
     "blocked TEXT NOT NULL DEFAULT '[]'", "committed_ns INTEGER", '"limit" TEXT', "limit_seconds REAL",
     "limit_confidence REAL", "expected_seconds REAL", "gpu_seconds REAL", "progress BLOB",
     "progress_left_out INTEGER NOT NULL DEFAULT 0", "sent TEXT", "run TEXT", "place TEXT", "clock TEXT",
     "owner INTEGER", "stored_bytes INTEGER NOT NULL DEFAULT 5600",
 )  # fmt: skip
-_NEW = (
+_CREATE_ALL = (
     *compiled.TABLES.values(),
-    *map(compiled.BLOCK_TABLE.format, BLOCKS),
+    *map(compiled.BLOCK_TABLE.format, BLOCK_TABLES),
     *compiled.INDEXES.values(),
     *_VIEWS,
 )
-_FROM_0_1 = (
-    *(f"ALTER TABLE checkpoints ADD COLUMN {column}" for column in _NEW_COLUMNS),
+_FROM_SCHEMA_4 = (
+    *(f"ALTER TABLE checkpoints ADD COLUMN {column}" for column in _ADDED_COLUMNS),
     # At once, as each pass over a large database writes all of it again. What an older version found may be known to be
     # wrong by now: its word is marked, and its gain left out.
     """UPDATE checkpoints SET
@@ -93,38 +93,42 @@ _FROM_0_1 = (
     "DROP VIEW v_sessions",
     *_VIEWS,
 )
-STEPS: dict[int, Step] = {0: Step(LATEST, _NEW), 4: Step(LATEST, _FROM_0_1)}
+STEPS: dict[int, MigrationStep] = {
+    0: MigrationStep(LATEST_SCHEMA, _CREATE_ALL),
+    4: MigrationStep(LATEST_SCHEMA, _FROM_SCHEMA_4),
+}
 
 
-def pragma(connection: Connection, name: str) -> int:
+def read_pragma(connection: Connection, name: str) -> int:
     """Read a numeric PRAGMA."""
     return int(connection.execute(f"PRAGMA {name}").fetchone()[0])
 
 
 def check_version(connection: Connection, where: str) -> int:
     """Check and return the schema version, 0 if empty; raises StoreError for a foreign or unreleased schema."""
-    version = pragma(connection, "user_version")
-    if pragma(connection, "application_id") != APPLICATION_ID:
+    version = read_pragma(connection, "user_version")
+    if read_pragma(connection, "application_id") != APPLICATION_ID:
         if version or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise StoreError(f"{where} is a database of another program", hint="give another path with --db")
         return 0
-    if version > LATEST:
+    if version > LATEST_SCHEMA:
         raise StoreError(
-            f"{where} was written by a newer ckptprof (schema {version}, this one knows up to {LATEST})",
+            f"{where} was written by a newer ckptprof (schema {version}, this one knows up to {LATEST_SCHEMA})",
             hint="upgrade ckptprof, or give another path with --db",
         )
     if version < 0:
-        raise StoreDamagedError(f"{where} is damaged: its schema has the number {version}", hint=MOVE_AWAY)
-    if version != LATEST and version not in STEPS:
+        raise StoreDamagedError(f"{where} is damaged: its schema has the number {version}", hint=REPLACE_HINT)
+    if version != LATEST_SCHEMA and version not in STEPS:
         raise StoreDamagedError(
-            f"{where} was written by a ckptprof between releases (schema {version}; 0.1.0 has 4, this one {LATEST})",
+            f"{where} was written by a ckptprof between releases (schema {version}; 0.1.0 has 4, this "
+            f"one {LATEST_SCHEMA})",
             hint="only the ckptprof that wrote it can read it; the next recorder sets it aside",
         )
-    _check_schema(connection, where)
+    _refuse_foreign_schema(connection, where)
     return version
 
 
-def _check_schema(connection: Connection, where: str) -> None:
+def _refuse_foreign_schema(connection: Connection, where: str) -> None:
     """Refuse what no ckptprof made, and what runs at each reading or writing, for ever or to any length."""
     foreign = connection.execute(
         "SELECT 'trigger', name FROM sqlite_master WHERE type = 'trigger' UNION ALL"
@@ -140,7 +144,7 @@ def _check_schema(connection: Connection, where: str) -> None:
 def migrate(connection: Connection, where: str) -> None:
     """Bring the database to the latest schema; raises as `check_version`."""
     version = check_version(connection, where)
-    while version != LATEST:
+    while version != LATEST_SCHEMA:
         version, statements = STEPS[version]
         with transaction(connection, durable=True):
             for statement in statements:

@@ -12,19 +12,19 @@ from pathlib import Path
 import msgspec
 
 from ckptprof.errors import StoreError
-from ckptprof.store.location import shown
+from ckptprof.store.location import printable_path
 from ckptprof.store.series.blocks import BlockError
 
 
-class StorePassingError(StoreError):
+class StoreTransientError(StoreError):
     """A later call may succeed: nothing is wrong with the database itself."""
 
 
-class StoreBusyError(StorePassingError):
+class StoreBusyError(StoreTransientError):
     """Another process has the database's lock at the moment."""
 
 
-class StoreFullError(StorePassingError):
+class StoreFullError(StoreTransientError):
     """There is no room on the disk; nothing that was committed is lost, and a later call may succeed."""
 
 
@@ -32,72 +32,80 @@ class StoreDamagedError(StoreError):
     """The database cannot be used any more; a new one has to take its place."""
 
 
-MOVE_AWAY = "move it away; the next start makes a new one"
+REPLACE_HINT = "move it away; the next start makes a new one"
 _READ_ONLY = "{} cannot be written: it or its directory is read-only"
 # sqlite3 gives error codes only since Python 3.11; the texts of SQLite's codes have not changed in 20 years
-_TEXTS: tuple[tuple[str, type[StoreError], str, str], ...] = (
+_SQLITE_ERRORS: tuple[tuple[str, type[StoreError], str, str], ...] = (
     ("not a database", StoreDamagedError, "{} is not a database", "give another path with --db"),
-    ("malformed", StoreDamagedError, "{} is damaged", MOVE_AWAY),
-    ("readonly", StorePassingError, _READ_ONLY, "check its owner and the mount"),
-    ("read-only", StorePassingError, _READ_ONLY, "check its owner and the mount"),
-    ("i/o error", StorePassingError, "the disk does not read or write {}", "check the disk: `dmesg` has details"),
+    ("malformed", StoreDamagedError, "{} is damaged", REPLACE_HINT),
+    ("readonly", StoreTransientError, _READ_ONLY, "check its owner and the mount"),
+    ("read-only", StoreTransientError, _READ_ONLY, "check its owner and the mount"),
+    ("i/o error", StoreTransientError, "the disk does not read or write {}", "check the disk: `dmesg` has details"),
     ("unable to open", StoreError, "{} cannot be opened", "check that you may read it and its directory"),
     ("locked", StoreBusyError, "{} is locked by another program", "try again when it is done"),
-    ("could not decode", StoreDamagedError, "{} is damaged", MOVE_AWAY),
-    ("json cannot hold", StoreDamagedError, "{} is damaged", MOVE_AWAY),
-    ("too big", StoreDamagedError, "{} is damaged: one of its values is too large", MOVE_AWAY),
-    ("more text", StoreDamagedError, "{} is damaged: it contains more text than its size allows", MOVE_AWAY),
-    ("interrupted", StoreDamagedError, "{} is damaged: reading it takes too long", MOVE_AWAY),
-    ("no such", StoreDamagedError, "{} is damaged: a part of its schema is missing", MOVE_AWAY),
+    ("could not decode", StoreDamagedError, "{} is damaged", REPLACE_HINT),
+    ("json cannot hold", StoreDamagedError, "{} is damaged", REPLACE_HINT),
+    ("too big", StoreDamagedError, "{} is damaged: one of its values is too large", REPLACE_HINT),
+    ("more text", StoreDamagedError, "{} is damaged: it contains more text than its size allows", REPLACE_HINT),
+    ("interrupted", StoreDamagedError, "{} is damaged: reading it takes too long", REPLACE_HINT),
+    ("no such", StoreDamagedError, "{} is damaged: a part of its schema is missing", REPLACE_HINT),
 )
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
+def translated_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite, the codec and the system raise within into a StoreError about `path`."""
     try:
         yield
     except StoreError:
         raise
     except sqlite3.Error as error:
-        raise _from_text(str(error), path) from error
+        raise _from_sqlite_text(str(error), path) from error
     except OSError as error:
-        raise _from_system(error, path) from error
+        raise _from_os_error(error, path) from error
     except MemoryError as error:
         raise StoreDamagedError(
-            f"{shown(path)} is damaged: reading it takes too much memory", hint=MOVE_AWAY
+            f"{printable_path(path)} is damaged: reading it takes too much memory", hint=REPLACE_HINT
         ) from error
     except (BlockError, msgspec.MsgspecError) as error:
-        raise StoreError(f"{shown(path)} is damaged: {error}", hint="move it away, or query another time") from error
+        raise StoreError(
+            f"{printable_path(path)} is damaged: {error}", hint="move it away, or query another time"
+        ) from error
     except (OverflowError, ValueError, TypeError) as error:
-        raise StoreError(f"{shown(path)}: {type(error).__name__}: {error}") from error
+        raise StoreError(f"{printable_path(path)}: {type(error).__name__}: {error}") from error
 
 
-def _from_text(text: str, path: Path) -> StoreError:
-    name = shown(path)
+def _from_sqlite_text(text: str, path: Path) -> StoreError:
+    name = printable_path(path)
     lower = text.lower()
-    if "is full" in lower or ("i/o error" in lower and _no_room(path)):
-        return full(path)
-    for part, kind, message, hint in _TEXTS:
+    if "is full" in lower or ("i/o error" in lower and _is_disk_full(path)):
+        return disk_full_error(path)
+    for part, kind, message, hint in _SQLITE_ERRORS:
         if part in lower:
             return kind(message.format(name), hint=hint)
     return StoreError(f"{name}: {text}")
 
 
-def _from_system(error: OSError, path: Path) -> StoreError:
-    where = shown(Path(os.fsdecode(error.filename))) if isinstance(error.filename, (str, bytes)) else shown(path)
+def _from_os_error(error: OSError, path: Path) -> StoreError:
+    where = (
+        printable_path(Path(os.fsdecode(error.filename)))
+        if isinstance(error.filename, (str, bytes))
+        else printable_path(path)
+    )
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return full(path)
-    kind = StorePassingError if error.errno in {errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE} else StoreError
+        return disk_full_error(path)
+    kind = StoreTransientError if error.errno in {errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE} else StoreError
     return kind(f"{where}: {error.strerror or error}", hint="give another path with --db")
 
 
-def full(path: Path) -> StoreFullError:
+def disk_full_error(path: Path) -> StoreFullError:
     """Error for a full disk."""
-    return StoreFullError(f"no space left on the disk for {shown(path)}", hint="free some space; recording continues")
+    return StoreFullError(
+        f"no space left on the disk for {printable_path(path)}", hint="free some space; recording continues"
+    )
 
 
-def _no_room(path: Path) -> bool:
+def _is_disk_full(path: Path) -> bool:
     try:
         state = os.statvfs(path.parent)
     except OSError:

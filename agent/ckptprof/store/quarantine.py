@@ -13,43 +13,43 @@ from pathlib import Path
 from ckptprof.store.location import SERVICE_DATABASE
 from ckptprof.store.migrations import APPLICATION_ID
 
-KEPT = 3  # a disk that damages one database after another must not be filled with them
-_MARK = ".damaged-"
-_FIRST_BYTES = b"SQLite format 3\0"
-_APPLICATION_ID_AT = 68  # https://www.sqlite.org/fileformat2.html, section 1.3
+MAX_SET_ASIDE = 3  # a disk that damages one database after another must not be filled with them
+_SUFFIX = ".damaged-"
+_SQLITE_MAGIC = b"SQLite format 3\0"
+_APPLICATION_ID_OFFSET = 68  # https://www.sqlite.org/fileformat2.html, section 1.3
 _COMPANIONS = ("-wal", "-shm")
 
 
-def is_ours(path: Path) -> bool:
+def is_own_database(path: Path) -> bool:
     """Test whether ckptprof wrote this file. This process must not have it open."""
     if path == SERVICE_DATABASE:
         return True
     try:
         with path.open("rb") as stream:
-            head = stream.read(_APPLICATION_ID_AT + 4)
+            head = stream.read(_APPLICATION_ID_OFFSET + 4)
     except OSError:
         return False
-    return head.startswith(_FIRST_BYTES) and head[_APPLICATION_ID_AT:] == APPLICATION_ID.to_bytes(4, "big")
+    return head.startswith(_SQLITE_MAGIC) and head[_APPLICATION_ID_OFFSET:] == APPLICATION_ID.to_bytes(4, "big")
 
 
-def move_aside(path: Path) -> Path:
+def set_aside(path: Path) -> Path:
     """Rename the database with its log, and remove the oldest beyond `KEPT`; returns its new name, raises OSError."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
-    target = path.with_name(f"{path.name}{_MARK}{stamp}")
+    target = path.with_name(f"{path.name}{_SUFFIX}{stamp}")
     for suffix in _COMPANIONS:
         with contextlib.suppress(FileNotFoundError):
             Path(f"{path}{suffix}").replace(f"{target}{suffix}")
     path.replace(target)
-    for old in moved_aside(path)[:-KEPT]:
+    for old in list_set_aside(path)[:-MAX_SET_ASIDE]:
         for suffix in ("", *_COMPANIONS):
             with contextlib.suppress(OSError):
                 Path(f"{old}{suffix}").unlink()
     return target
 
 
-def moved_aside(path: Path) -> list[Path]:
+def list_set_aside(path: Path) -> list[Path]:
     """List the databases that were set aside, oldest first; none where the folder may not be listed."""
-    prefix = f"{path.name}{_MARK}"
+    prefix = f"{path.name}{_SUFFIX}"
     try:
         found = [one for one in path.parent.iterdir() if one.name.startswith(prefix)]
     except OSError:

@@ -18,36 +18,36 @@ import msgspec
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Report, Session
-from ckptprof.store.asking import MAX_ROWS, MAX_SECONDS, Answer, Bounds, ask
+from ckptprof.store.checkpoint_rows import decode_checkpoint, get_pending, get_sessions, recorded_spans
 from ckptprof.store.connection import check_file, log_bytes, open_reader, snapshot
 from ckptprof.store.location import (
     SERVICE_DATABASE,
-    hint_if_refused,
-    service_runs,
-    shown,
-    to_path,
-    where_to_get_data,
+    is_service_running,
+    missing_data_hint,
+    path_of_database,
+    permission_hint,
+    printable_path,
 )
-from ckptprof.store.lock import writer_is_alive
-from ckptprof.store.migrations import LATEST, check_version
-from ckptprof.store.problems import translated
-from ckptprof.store.published import copied, number
-from ckptprof.store.quarantine import moved_aside
-from ckptprof.store.rows import checkpoint_of, get_pending, get_sessions, watched_spans
-from ckptprof.store.series.points import read_series
+from ckptprof.store.lock import is_writer_alive
+from ckptprof.store.migrations import LATEST_SCHEMA, check_version
+from ckptprof.store.problems import translated_errors
+from ckptprof.store.publication import open_copy, read_sequence
+from ckptprof.store.quarantine import list_set_aside
+from ckptprof.store.recorded_time import summarize_recorded
+from ckptprof.store.series.series_reader import read_series
 from ckptprof.store.series.strips import Strip
-from ckptprof.store.sql import BLOCKS, compiled
-from ckptprof.store.watched import watched
+from ckptprof.store.sql import BLOCK_TABLES, compiled
+from ckptprof.store.sql_queries import MAX_ROWS, MAX_SECONDS, QueryResult, ReadLimits, run_query
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from ckptprof.store.records import Records
 
-_AT_ONCE = 1000  # rows
-_MOST_CHECKPOINTS = 100_000  # of a report: about 5 s and 400 MB
-_UPGRADE_SERVICE = "the service still runs the older version: `systemctl restart ckptprof` as root"
-_UPGRADE = "record to it once with this version: that updates it"
+_ROWS_PER_FETCH = 1000  # rows
+_MAX_REPORT_CHECKPOINTS = 100_000  # of a report: about 5 s and 400 MB
+_UPGRADE_SERVICE_HINT = "the service still runs the older version: `systemctl restart ckptprof` as root"
+_UPGRADE_HINT = "record to it once with this version: that updates it"
 
 
 class StoreReader:
@@ -55,29 +55,29 @@ class StoreReader:
 
     def __init__(self, url_or_path: str | Path) -> None:
         """Open it; raises StoreError if it is missing, empty, of another program or version, or damaged."""
-        self.path = to_path(url_or_path)
+        self.path = path_of_database(url_or_path)
         self._open()
 
     def _open(self) -> None:
-        _check_file(self.path)
-        with translated(self.path):
-            self._raw, self._number = _opened(self.path)
+        _check_exists(self.path)
+        with translated_errors(self.path):
+            self._connection, self._sequence = _open_connection(self.path)
             try:
-                _check_schema(self._raw, self.path)
-                self._bounds = Bounds(self._raw, self.path.stat().st_size + log_bytes(self.path))
+                _check_schema(self._connection, self.path)
+                self._limits = ReadLimits(self._connection, self.path.stat().st_size + log_bytes(self.path))
             except BaseException:
-                self._raw.close()
+                self._connection.close()
                 raise
 
-    def renew(self) -> None:
+    def reopen_if_newer(self) -> None:
         """Open it again if this is a copy and there is a newer one; raises as opening does."""
-        if self._number not in (None, number(self.path)):
+        if self._sequence not in (None, read_sequence(self.path)):
             self.close()
             self._open()
 
     def close(self) -> None:
         """Close it; a second call does nothing."""
-        self._raw.close()
+        self._connection.close()
 
     def __enter__(self) -> Self:
         return self
@@ -90,19 +90,20 @@ class StoreReader:
         from ckptprof.store import records  # noqa: PLC0415 # SQLAlchemy: 0.1 s and 15 MB, which no recorder takes
 
         with self._snapshot() as raw:
-            chosen = records.chosen(query)
-            if query.limit is None and (found := records.count(raw, chosen)) > _MOST_CHECKPOINTS:
+            chosen = records.select_ids(query)
+            if query.limit is None and (found := records.count(raw, chosen)) > _MAX_REPORT_CHECKPOINTS:
                 raise StoreError(
-                    f"{shown(self.path)} has {found:,} checkpoints of this time, more than {_MOST_CHECKPOINTS:,}",
+                    f"{printable_path(self.path)} has {found:,} checkpoints of this time, more than "
+                    f"{_MAX_REPORT_CHECKPOINTS:,}",
                     hint="choose fewer with --since, --until, --job, --kind or --limit",
                 )
             sessions = get_sessions(raw)
-            checkpoints = records.checkpoints(raw, chosen, whole=False)
-            left_out = 0 if query.kind is not None else records.count(raw, records.copies_left_out(query))
-        seen = watched(sessions, query.since_ns, query.until_ns)
-        seen = msgspec.structs.replace(seen, moved_aside=tuple(map(shown, moved_aside(self.path))))
+            checkpoints = records.read_checkpoints(raw, chosen, with_details=False)
+            left_out = 0 if query.kind is not None else records.count(raw, records.select_omitted_copies(query))
+        recorded = summarize_recorded(sessions, query.since_ns, query.until_ns)
+        recorded = msgspec.structs.replace(recorded, moved_aside=tuple(map(printable_path, list_set_aside(self.path))))
         host = sessions[-1].host if sessions else None
-        return Report(host=host, watched=seen, checkpoints=tuple(checkpoints), copies_left_out=left_out)
+        return Report(host=host, watched=recorded, checkpoints=tuple(checkpoints), copies_left_out=left_out)
 
     def checkpoint(self, identity: int) -> Checkpoint | None:
         """Read one checkpoint with all details; None if there is none."""
@@ -111,14 +112,14 @@ class StoreReader:
         if not 0 < identity <= records.MAX_SQLITE_INT:
             return None
         with self._snapshot() as raw:
-            return next(iter(records.checkpoints(raw, records.by_id(identity), whole=True)), None)
+            return next(iter(records.read_checkpoints(raw, records.select_id(identity), with_details=True)), None)
 
-    def with_offsets(self, query: CheckpointQuery) -> set[int]:
+    def ids_with_offsets(self, query: CheckpointQuery) -> set[int]:
         """Ids of the checkpoints whose streams were stored with file offsets."""
         from ckptprof.store import records  # noqa: PLC0415 # as above
 
         with self._snapshot() as raw:
-            return records.with_offsets(raw, records.chosen(query))
+            return records.ids_with_offsets(raw, records.select_ids(query))
 
     def id_of(self, uid: str) -> int | None:
         """Id of the checkpoint with a uid; the uid is the same in every database."""
@@ -137,11 +138,11 @@ class StoreReader:
         with self._snapshot() as raw:
             return get_pending(raw)
 
-    def cut_saves(self, since_ns: int, until_ns: int) -> list[Checkpoint]:
+    def interrupted_saves(self, since_ns: int, until_ns: int) -> list[Checkpoint]:
         """Read the saves that were in progress when recording ended, with all details, oldest first."""
         with self._snapshot() as raw:
-            rows = raw.execute(compiled.CUT, {"since_ns": since_ns, "until_ns": until_ns})
-            return [checkpoint_of(*row) for row in rows]
+            rows = raw.execute(compiled.INTERRUPTED_SAVES, {"since_ns": since_ns, "until_ns": until_ns})
+            return [decode_checkpoint(*row) for row in rows]
 
     def sessions(self) -> list[Session]:
         """Sessions of recorders, oldest first."""
@@ -162,12 +163,12 @@ class StoreReader:
         if step_seconds is not None and step_seconds < 1:
             raise StoreError(f"a step of {step_seconds} s makes no series")
         with self._snapshot() as raw:
-            return read_series(raw, entity, (since_ns, until_ns), step_seconds, watched_spans(raw))
+            return read_series(raw, entity, (since_ns, until_ns), step_seconds, recorded_spans(raw))
 
-    def ask(self, statement: str, *, seconds: float = MAX_SECONDS, rows: int = MAX_ROWS) -> Answer:
+    def run_query(self, statement: str, *, seconds: float = MAX_SECONDS, rows: int = MAX_ROWS) -> QueryResult:
         """Run one SELECT; raises UsageError for any other statement, CkptprofError after the time limit."""
         with self._snapshot() as raw:
-            return ask(raw, statement, seconds=seconds, rows=rows)
+            return run_query(raw, statement, seconds=seconds, rows=rows)
 
     def columns(self) -> dict[str, list[str]]:
         """Column names of each table and view, views first: those are the interface for other programs."""
@@ -186,73 +187,74 @@ class StoreReader:
         """Give the rows of a table that belong to what is asked for; they are read as they are taken."""
         from ckptprof.store import records  # noqa: PLC0415 # as above
 
-        with snapshot(self._raw) as raw:  # what fails within is not the database's but in what is read
-            self._bounds.begin()
-            with translated(self.path):
-                found = records.read(raw, name, query)
-            yield records.Records(found.fields, self._taken(found.rows))
+        with snapshot(self._connection) as raw:  # what fails within is not the database's but in what is read
+            self._limits.start_answer()
+            with translated_errors(self.path):
+                found = records.read_table(raw, name, query)
+            yield records.Records(found.fields, self._guarded_rows(found.rows))
 
-    def _taken(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    def _guarded_rows(self, rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
         while True:
-            self._bounds.go_on()
-            with translated(self.path):
-                some = list(islice(rows, _AT_ONCE))
+            self._limits.start_part()
+            with translated_errors(self.path):
+                some = list(islice(rows, _ROWS_PER_FETCH))
             if not some:
                 return
             yield from some
 
-    def about(self) -> dict[str, str]:
+    def file_metadata(self) -> dict[str, str]:
         """Origin of the data, for the metadata of exported files."""
         sessions = self.sessions()
-        return {"ckptprof.schema_version": str(LATEST), "ckptprof.host": sessions[-1].host if sessions else ""}
+        return {"ckptprof.schema_version": str(LATEST_SCHEMA), "ckptprof.host": sessions[-1].host if sessions else ""}
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
-        with translated(self.path), snapshot(self._raw) as raw:
-            self._bounds.begin()
+        with translated_errors(self.path), snapshot(self._connection) as raw:
+            self._limits.start_answer()
             yield raw
 
 
-def _check_file(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     try:
         size = check_file(path)
     except FileNotFoundError:
-        raise StoreError(f"no database at {shown(path)}", hint=where_to_get_data(path)) from None
+        raise StoreError(f"no database at {printable_path(path)}", hint=missing_data_hint(path)) from None
     except OSError as error:
-        raise StoreError(f"{shown(path)}: {error.strerror}", hint=hint_if_refused(path)) from error
+        raise StoreError(f"{printable_path(path)}: {error.strerror}", hint=permission_hint(path)) from error
     if size == 0:
-        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
+        raise StoreError(f"{printable_path(path)} is empty", hint=missing_data_hint(path))
 
 
-def _opened(path: Path) -> tuple[Connection, int | None]:
+def _open_connection(path: Path) -> tuple[Connection, int | None]:
     """Open as others do; where the log's index cannot be made (a read-only directory), as a file that nobody writes.
 
     Of a database that is published only its owner and root open that index, and none makes it: others could open it.
     They get a copy, with its number.
     """
     index, log = (path.with_name(path.name + suffix) for suffix in ("-shm", "-wal"))
-    if number(path) is not None and not (index.exists() and os.access(path, os.W_OK, effective_ids=True)):
-        return copied(path)
+    if read_sequence(path) is not None and not (index.exists() and os.access(path, os.W_OK, effective_ids=True)):
+        return open_copy(path)
     try:
         return open_reader(path, immutable=False), None
     except sqlite3.OperationalError:
-        if writer_is_alive(path) is not False or (log.exists() and log.stat().st_size):
+        if is_writer_alive(path) is not False or (log.exists() and log.stat().st_size):
             raise
         return open_reader(path, immutable=True), None
 
 
 def _check_schema(connection: Connection, path: Path) -> None:
-    version = check_version(connection, shown(path))
+    version = check_version(connection, printable_path(path))
     if version == 0:
-        raise StoreError(f"{shown(path)} is empty", hint=where_to_get_data(path))
-    if version < LATEST:
+        raise StoreError(f"{printable_path(path)} is empty", hint=missing_data_hint(path))
+    if version < LATEST_SCHEMA:
         raise StoreError(
-            f"{shown(path)} was written by an older ckptprof (schema {version}, this one reads {LATEST})",
-            hint=_UPGRADE_SERVICE if path == SERVICE_DATABASE and service_runs() else _UPGRADE,
+            f"{printable_path(path)} was written by an older ckptprof (schema {version}, this one reads "
+            f"{LATEST_SCHEMA})",
+            hint=_UPGRADE_SERVICE_HINT if path == SERVICE_DATABASE and is_service_running() else _UPGRADE_HINT,
         )
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
-    missing = sorted({*compiled.TABLES, *BLOCKS} - {name for (name,) in rows})
+    missing = sorted({*compiled.TABLES, *BLOCK_TABLES} - {name for (name,) in rows})
     if missing:  # a view or a virtual table of that name could run anything for ever
         raise StoreError(
-            f"{shown(path)} is damaged: it has no table {missing[0]!r}", hint="give another path with --db"
+            f"{printable_path(path)} is damaged: it has no table {missing[0]!r}", hint="give another path with --db"
         )

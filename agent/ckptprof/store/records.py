@@ -14,43 +14,43 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Risk
-from ckptprof.store.rows import checkpoint_of, points_of, timeline_of
-from ckptprof.store.series.points import read_series
+from ckptprof.store.checkpoint_rows import decode_checkpoint, decode_timeline, iter_progress
+from ckptprof.store.series.series_reader import read_series
 from ckptprof.store.series.strips import Span
-from ckptprof.store.sql import DIAGNOSIS, JSON, compiled, schema
-from ckptprof.store.sql.statements import checkpoints as reading
+from ckptprof.store.sql import DIAGNOSIS_COLUMNS, JSON_COLUMNS, compiled, schema
+from ckptprof.store.sql.statements import select_checkpoints as reading
 
-Chosen = sa.Select[tuple[int]]
-Holds = Literal["text", "json", "whole", "real", "truth", "time_ns", "duration_ns"]
-_JSON = frozenset((*JSON, *DIAGNOSIS))
-_DURATIONS = frozenset(("stall_ns",))
+CheckpointIds = sa.Select[tuple[int]]
+ValueKind = Literal["text", "json", "whole", "real", "truth", "time_ns", "duration_ns"]
+_JSON = frozenset((*JSON_COLUMNS, *DIAGNOSIS_COLUMNS))
+_DURATION_COLUMNS = frozenset(("stall_ns",))
 MAX_SQLITE_INT = (1 << 63) - 1
-_EVENTS = schema.checkpoints
+_CHECKPOINTS = schema.checkpoints
 _DIALECT = sqlite.dialect(paramstyle="named")
 
 
-class Field(msgspec.Struct, frozen=True):
+class RecordField(msgspec.Struct, frozen=True):
     """One column: its name, and what its values are; each may be None."""
 
     name: str
-    holds: Holds
+    value_kind: ValueKind
 
 
 class Records(msgspec.Struct, frozen=True):
     """Rows of one table, to be taken while the database is held open."""
 
-    fields: tuple[Field, ...]
+    fields: tuple[RecordField, ...]
     rows: Iterator[tuple[Any, ...]]
 
 
-def chosen(query: CheckpointQuery) -> Chosen:
+def select_ids(query: CheckpointQuery) -> CheckpointIds:
     """Select the ids of the checkpoints that match a query, in any order."""
-    table = _EVENTS.c
+    table = _CHECKPOINTS.c
     statement = sa.select(table.id)
     if query.since_ns is not None:
-        statement = statement.where(table.end_ns >= _clipped(query.since_ns))
+        statement = statement.where(table.end_ns >= _clip_to_sqlite(query.since_ns))
     if query.until_ns is not None:
-        statement = statement.where(table.start_ns <= _clipped(query.until_ns))
+        statement = statement.where(table.start_ns <= _clip_to_sqlite(query.until_ns))
     if query.kind is None:
         statement = statement.where(sa.or_(table.kind != Kind.COPY.value, _is_at_risk()))
     else:
@@ -65,72 +65,75 @@ def chosen(query: CheckpointQuery) -> Chosen:
     return statement
 
 
-def _clipped(time_ns: int) -> int:
+def _clip_to_sqlite(time_ns: int) -> int:
     return max(min(time_ns, MAX_SQLITE_INT), -MAX_SQLITE_INT)
 
 
 def _is_at_risk() -> sa.ColumnElement[bool]:
     """Test whether a checkpoint may restore wrongly; this is reported for copies, too."""
     table, names = schema.evidence.c, [risk.value for risk in Risk]
-    own = sa.select(table.ordinal).where(table.checkpoint_id == _EVENTS.c.id, table.name.in_(names))
-    return own.correlate(_EVENTS).exists()
+    own = sa.select(table.ordinal).where(table.checkpoint_id == _CHECKPOINTS.c.id, table.name.in_(names))
+    return own.correlate(_CHECKPOINTS).exists()
 
 
-def copies_left_out(query: CheckpointQuery) -> Chosen:
+def select_omitted_copies(query: CheckpointQuery) -> CheckpointIds:
     """Select the copies that match a query and are not reported for it."""
-    return chosen(msgspec.structs.replace(query, kind=Kind.COPY, limit=None)).where(~_is_at_risk())
+    return select_ids(msgspec.structs.replace(query, kind=Kind.COPY, limit=None)).where(~_is_at_risk())
 
 
-def by_id(identity: int) -> Chosen:
+def select_id(identity: int) -> CheckpointIds:
     """Select one checkpoint by id."""
-    return sa.select(_EVENTS.c.id).where(_EVENTS.c.id == identity)
+    return sa.select(_CHECKPOINTS.c.id).where(_CHECKPOINTS.c.id == identity)
 
 
-def _run(raw: Connection, statement: sa.Select[Any]) -> Cursor:
-    made = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
-    return raw.execute(str(made), made.params)
+def _execute(raw: Connection, statement: sa.Select[Any]) -> Cursor:
+    compiled_statement = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})
+    return raw.execute(str(compiled_statement), compiled_statement.params)
 
 
-def count(raw: Connection, ids: Chosen) -> int:
+def count(raw: Connection, ids: CheckpointIds) -> int:
     """Count the selected checkpoints."""
-    return int(_run(raw, sa.select(sa.func.count()).select_from(ids.subquery())).fetchone()[0])
+    return int(_execute(raw, sa.select(sa.func.count()).select_from(ids.subquery())).fetchone()[0])
 
 
-def checkpoints(raw: Connection, ids: Chosen, *, whole: bool) -> list[Checkpoint]:
+def read_checkpoints(raw: Connection, ids: CheckpointIds, *, with_details: bool) -> list[Checkpoint]:
     """Read the selected checkpoints, oldest first; `whole`: with streams, devices, measures and timelines."""
-    return [checkpoint_of(*row) for row in _run(raw, reading(ids, whole=whole))]
+    return [decode_checkpoint(*row) for row in _execute(raw, reading(ids, with_details=with_details))]
 
 
-def with_offsets(raw: Connection, ids: Chosen) -> set[int]:
+def ids_with_offsets(raw: Connection, ids: CheckpointIds) -> set[int]:
     """Ids of the selected checkpoints that have stream offsets."""
-    kept = sa.select(_EVENTS.c.id).where(_EVENTS.c.id.in_(ids), _EVENTS.c.progress.is_not(None))
-    return {identity for (identity,) in _run(raw, kept)}
+    selected = sa.select(_CHECKPOINTS.c.id).where(_CHECKPOINTS.c.id.in_(ids), _CHECKPOINTS.c.progress.is_not(None))
+    return {identity for (identity,) in _execute(raw, selected)}
 
 
-def read(raw: Connection, name: str, query: CheckpointQuery) -> Records:
+def read_table(raw: Connection, name: str, query: CheckpointQuery) -> Records:
     """Read the rows of a table for a query: all sessions, and the series of the query's time."""
-    ids = chosen(query)
+    ids = select_ids(query)
     if name == "series":
-        span = (_clipped(query.since_ns or 0), _clipped(MAX_SQLITE_INT if query.until_ns is None else query.until_ns))
-        return Records(_SERIES, _series(raw, span))
+        span = (
+            _clip_to_sqlite(query.since_ns or 0),
+            _clip_to_sqlite(MAX_SQLITE_INT if query.until_ns is None else query.until_ns),
+        )
+        return Records(_SERIES_FIELDS, _series_rows(raw, span))
     if name == "timeline":
-        return Records(_TIMELINE, _timeline(raw, ids))
+        return Records(_TIMELINE_FIELDS, _timeline_rows(raw, ids))
     if name == "progress":
-        return Records(_PROGRESS, _progress(raw, ids))
+        return Records(_PROGRESS_FIELDS, _progress_rows(raw, ids))
     source: Any = _TABLES[name]
-    shown = [one for one in source.c if not isinstance(one.type, sa.LargeBinary)]
-    statement = sa.select(*shown)
+    columns = [one for one in source.c if not isinstance(one.type, sa.LargeBinary)]
+    statement = sa.select(*columns)
     if name == "checkpoints":
         statement = statement.where(source.c.id.in_(ids)).order_by(source.c.start_ns, source.c.id)
     elif name != "sessions":
         statement = statement.where(source.c.checkpoint_id.in_(ids)).order_by(source.c.checkpoint_id)
         statement = statement.order_by(source.c.ordinal) if "ordinal" in source.c else statement
-    fields = tuple(Field(one.name, _holds(one)) for one in shown)
-    truths = [place for place, field in enumerate(fields) if field.holds == "truth"]
-    return Records(fields, (_with_truths(row, truths) for row in _run(raw, statement)))
+    fields = tuple(RecordField(one.name, _value_kind(one)) for one in columns)
+    boolean_places = [place for place, field in enumerate(fields) if field.value_kind == "truth"]
+    return Records(fields, (_with_booleans(row, boolean_places) for row in _execute(raw, statement)))
 
 
-def _with_truths(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
+def _with_booleans(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
     """Convert 0 and 1 of SQLite to bool."""
     if not places:
         return row
@@ -156,19 +159,28 @@ _TABLES: dict[str, Any] = {
     "evidence": schema.evidence,
     "sessions": schema.sessions,
 }
-_SERIES = (Field("entity", "text"), Field("time_ns", "time_ns"), Field("field", "text"), Field("value", "whole"))
-_TIMELINE = (
-    Field("checkpoint_id", "whole"), Field("start_ns", "time_ns"), Field("end_ns", "time_ns"), Field("bytes", "whole"),
+_SERIES_FIELDS = (
+    RecordField("entity", "text"),
+    RecordField("time_ns", "time_ns"),
+    RecordField("field", "text"),
+    RecordField("value", "whole"),
+)
+_TIMELINE_FIELDS = (
+    RecordField("checkpoint_id", "whole"), RecordField("start_ns", "time_ns"),
+    RecordField("end_ns", "time_ns"),
+    RecordField("bytes", "whole"),
 )  # fmt: skip
-_PROGRESS = (
-    Field("checkpoint_id", "whole"), Field("stream", "whole"), Field("start_ns", "time_ns"), Field("end_ns", "time_ns"),
-    Field("bytes", "whole"), Field("low_offset", "whole"), Field("high_offset", "whole"), Field("order", "text"),
-    Field("tid", "whole"),
+_PROGRESS_FIELDS = (
+    RecordField("checkpoint_id", "whole"), RecordField("stream", "whole"), RecordField("start_ns", "time_ns"),
+    RecordField("end_ns", "time_ns"),
+    RecordField("bytes", "whole"), RecordField("low_offset", "whole"), RecordField("high_offset", "whole"),
+    RecordField("order", "text"),
+    RecordField("tid", "whole"),
 )  # fmt: skip
-NAMES = (*_TABLES, "timeline", "progress", "series")
+TABLE_NAMES = (*_TABLES, "timeline", "progress", "series")
 
 
-def _holds(one: sa.Column[Any]) -> Holds:
+def _value_kind(one: sa.Column[Any]) -> ValueKind:
     if isinstance(one.type, sa.Boolean):
         return "truth"
     if isinstance(one.type, sa.Float):
@@ -177,29 +189,29 @@ def _holds(one: sa.Column[Any]) -> Holds:
         return "json" if one.name in _JSON else "text"
     if not one.name.endswith("_ns"):
         return "whole"
-    return "duration_ns" if one.name in _DURATIONS else "time_ns"
+    return "duration_ns" if one.name in _DURATION_COLUMNS else "time_ns"
 
 
-def _timeline(raw: Connection, ids: Chosen) -> Iterator[tuple[Any, ...]]:
-    for identity, data in _blocks(raw, _EVENTS.c.timeline, ids):
-        for point in timeline_of(data):
+def _timeline_rows(raw: Connection, ids: CheckpointIds) -> Iterator[tuple[Any, ...]]:
+    for identity, data in _blocks(raw, _CHECKPOINTS.c.timeline, ids):
+        for point in decode_timeline(data):
             yield identity, point.start_ns, point.end_ns, point.bytes
 
 
-def _progress(raw: Connection, ids: Chosen) -> Iterator[tuple[Any, ...]]:
+def _progress_rows(raw: Connection, ids: CheckpointIds) -> Iterator[tuple[Any, ...]]:
     """`stream` is the `ordinal` of one in `streams`."""
-    for identity, data in _blocks(raw, _EVENTS.c.progress, ids):
-        for stream, one in points_of(data) if data is not None else ():
+    for identity, data in _blocks(raw, _CHECKPOINTS.c.progress, ids):
+        for stream, one in iter_progress(data) if data is not None else ():
             order = None if one.order is None else one.order.value
             yield identity, stream, one.start_ns, one.end_ns, one.bytes, one.low_offset, one.high_offset, order, one.tid
 
 
-def _blocks(raw: Connection, block: sa.Column[bytes], ids: Chosen) -> Cursor:
-    statement = sa.select(_EVENTS.c.id, block).where(_EVENTS.c.id.in_(ids))
-    return _run(raw, statement.order_by(_EVENTS.c.start_ns, _EVENTS.c.id))
+def _blocks(raw: Connection, block: sa.Column[bytes], ids: CheckpointIds) -> Cursor:
+    statement = sa.select(_CHECKPOINTS.c.id, block).where(_CHECKPOINTS.c.id.in_(ids))
+    return _execute(raw, statement.order_by(_CHECKPOINTS.c.start_ns, _CHECKPOINTS.c.id))
 
 
-def _series(raw: Connection, span: Span) -> Iterator[tuple[Any, ...]]:
+def _series_rows(raw: Connection, span: Span) -> Iterator[tuple[Any, ...]]:
     for (name,) in raw.execute(compiled.ENTITIES).fetchall():
         series = read_series(raw, name, span, None, None)
         for place, time_ns in enumerate(series.times_ns):

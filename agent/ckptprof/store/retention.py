@@ -8,19 +8,19 @@ from itertools import groupby, islice
 from sqlite3 import Connection
 from typing import NamedTuple
 
-from ckptprof.store.connection import run_to_its_end, transaction
-from ckptprof.store.migrations import pragma
-from ckptprof.store.rows import watched_spans
+from ckptprof.store.checkpoint_rows import recorded_spans
+from ckptprof.store.connection import run_to_completion, transaction
+from ckptprof.store.migrations import read_pragma
 from ckptprof.store.series import strips
 from ckptprof.store.series.blocks import BlockError, encode
 from ckptprof.store.series.strips import DAY_NS, HOUR_NS, MINUTE_NS, Span, Strip, block_id, split_id
 from ckptprof.store.sql import compiled
 
-_GRACE_NS = 2 * MINUTE_NS  # a window may come late
-_MINUTES = 60
-_BATCH = 8  # hours of entities per transaction: other commits get between
+_LATE_WINDOW_NS = 2 * MINUTE_NS  # a window may come late
+_MINUTES_PER_HOUR = 60
+_BLOCKS_PER_TRANSACTION = 8  # hours of entities per transaction: other commits get between
 _VACUUM_PAGES = 2048
-_EVENTS_AT_ONCE = 100
+_EVENTS_PER_TRANSACTION = 100
 
 
 @dataclass(frozen=True)
@@ -33,49 +33,51 @@ class Retention:
 
 def used_bytes(connection: Connection) -> int:
     """Bytes in use; free pages do not count."""
-    return (pragma(connection, "page_count") - pragma(connection, "freelist_count")) * pragma(connection, "page_size")
+    return (read_pragma(connection, "page_count") - read_pragma(connection, "freelist_count")) * read_pragma(
+        connection, "page_size"
+    )
 
 
-class Compacted(NamedTuple):
+class CompactionResult(NamedTuple):
     """What came of compacting."""
 
-    damaged: int  # blocks
-    done: bool  # else some hours are left, for those who wait
+    damaged_blocks: int  # blocks
+    is_complete: bool  # else some hours are left, for those who wait
 
 
 def compact(
-    connection: Connection, catalogue: strips.Catalogue, now_wall_ns: int, is_waited_for: Callable[[], bool]
-) -> Compacted:
+    connection: Connection, catalogue: strips.EntityCatalogue, now_wall_ns: int, is_interrupted: Callable[[], bool]
+) -> CompactionResult:
     """Make hour blocks and roll-ups of the minutes of hours that are over; leave off if the database is waited for."""
-    limit = (now_wall_ns - _GRACE_NS) // HOUR_NS
-    before = {"before": block_id(limit * _MINUTES, 0)}
-    known = [identity for (identity,) in connection.execute(compiled.BLOCKS_BEFORE.format("minutes"), before)]
-    if not known:
-        return Compacted(0, done=True)
-    order = sorted(known, key=_hour_of)
-    groups = ((key, list(ids)) for key, ids in groupby(order, _hour_of))
-    compactor = _Compactor(connection, catalogue, watched_spans(connection))
-    while batch := dict(islice(groups, _BATCH)):
+    limit = (now_wall_ns - _LATE_WINDOW_NS) // HOUR_NS
+    before = {"before": block_id(limit * _MINUTES_PER_HOUR, 0)}
+    minute_ids = [identity for (identity,) in connection.execute(compiled.BLOCKS_BEFORE.format("minutes"), before)]
+    if not minute_ids:
+        return CompactionResult(0, is_complete=True)
+    order = sorted(minute_ids, key=_hour_key)
+    groups = ((key, list(ids)) for key, ids in groupby(order, _hour_key))
+    compactor = _Compactor(connection, catalogue, recorded_spans(connection))
+    while batch := dict(islice(groups, _BLOCKS_PER_TRANSACTION)):
         with transaction(connection):
             compactor.compact(batch)
-        if is_waited_for():
-            return Compacted(compactor.damaged, done=False)
-    return Compacted(compactor.damaged, done=True)
+        if is_interrupted():
+            return CompactionResult(compactor.damaged, is_complete=False)
+    return CompactionResult(compactor.damaged, is_complete=True)
 
 
-def _hour_of(identity: int) -> tuple[int, int]:
+def _hour_key(identity: int) -> tuple[int, int]:
     minute, entity = split_id(identity)
-    return minute // _MINUTES, entity
+    return minute // _MINUTES_PER_HOUR, entity
 
 
-def _day_of(hour: int, entity: int) -> int:
+def _day_block_id(hour: int, entity: int) -> int:
     return block_id(hour * HOUR_NS // DAY_NS, entity)
 
 
 class _Compactor:
     """Works on some hours of entities at a time."""
 
-    def __init__(self, connection: Connection, catalogue: strips.Catalogue, spans: Sequence[Span] | None) -> None:
+    def __init__(self, connection: Connection, catalogue: strips.EntityCatalogue, spans: Sequence[Span] | None) -> None:
         self.damaged = 0
         self._names: Mapping[int, tuple[str, ...]] = {}
         self._connection = connection
@@ -85,51 +87,51 @@ class _Compactor:
     def compact(self, batch: Mapping[tuple[int, int], Sequence[int]]) -> None:
         """Put minutes, by hour and entity, into their hours and the roll-ups of their days."""
         connection = self._connection
-        self._names = strips.layouts(connection)
-        known = dict(self._sound("rollups", {_day_of(*key) for key in batch}))
+        self._names = strips.read_layouts(connection)
+        rollups_before = dict(self._readable_blocks("rollups", {_day_block_id(*key) for key in batch}))
         days: dict[int, Strip] = {}
         blocks: list[tuple[int, int, bytes]] = []
         newest: list[dict[str, int]] = []
         for (hour, entity), ids in batch.items():  # one after the other: an hour of one entity may take 30 MB
-            found = [*self._sound("hours", [block_id(hour, entity)]), *self._sound("minutes", ids)]
+            found = [*self._readable_blocks("hours", [block_id(hour, entity)]), *self._readable_blocks("minutes", ids)]
             if not found:
                 continue
-            strip = strips.thinned(strips.joined([one for _, one in found]), strips.MAX_BLOCK_BYTES)
-            day = _day_of(hour, entity)
-            rolled_up = self._rolled_up(days.get(day, known.get(day)), hour, strip)
+            strip = strips.thin_out(strips.join([one for _, one in found]), strips.MAX_BLOCK_BYTES)
+            day = _day_block_id(hour, entity)
+            rolled_up = self._roll_up(days.get(day, rollups_before.get(day)), hour, strip)
             if rolled_up is not None:
                 days[day] = rolled_up
             blocks.append(self._block(block_id(hour, entity), strip, strips.TIME_UNIT_NS))
             newest.append({"entity": entity, "newest_ns": strip.times_ns[-1]})
-        strips.put(connection, "hours", blocks)
+        strips.put_blocks(connection, "hours", blocks)
         rollups = (self._block(day, strip, strips.ROLLUP_UNIT_NS) for day, strip in days.items())
-        strips.put(connection, "rollups", rollups)
-        connection.executemany(compiled.SEE_ENTITY, newest)
-        strips.remove(connection, "minutes", [identity for ids in batch.values() for identity in ids])
+        strips.put_blocks(connection, "rollups", rollups)
+        connection.executemany(compiled.UPDATE_ENTITY, newest)
+        strips.remove_blocks(connection, "minutes", [identity for ids in batch.values() for identity in ids])
 
     def _block(self, identity: int, strip: Strip, time_unit_ns: int) -> tuple[int, int, bytes]:
         layout = self._catalogue.layout(self._connection, tuple(strip.columns))
         return identity, layout, encode(strip.times_ns, [*strip.columns.values()], time_unit_ns=time_unit_ns)
 
-    def _sound(self, table: str, ids: Collection[int]) -> Iterator[tuple[int, Strip]]:
+    def _readable_blocks(self, table: str, ids: Collection[int]) -> Iterator[tuple[int, Strip]]:
         """Yield the blocks that can be read: a damaged one must not stop the others for ever."""
-        for identity, layout, data in strips.fetch(self._connection, table, ids):
+        for identity, layout, data in strips.fetch_blocks(self._connection, table, ids):
             try:
-                strip = strips.unpack(layout, data, self._names)
+                strip = strips.decode_strip(layout, data, self._names)
             except BlockError:
                 self.damaged += 1
                 continue
             if strip.times_ns:
                 yield identity, strip
 
-    def _rolled_up(self, before: Strip | None, hour: int, strip: Strip) -> Strip | None:
+    def _roll_up(self, before: Strip | None, hour: int, strip: Strip) -> Strip | None:
         """Replace one hour in the roll-up of a day; None: unchanged."""
         after_ns, until_ns = hour * HOUR_NS, (hour + 1) * HOUR_NS
-        minutely = strips.on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
+        minutely = strips.sample_on_grid(strip, MINUTE_NS, after_ns, until_ns, self._spans)
         if not minutely.times_ns:
             return None
-        known = [] if before is None else [strips.without(before, after_ns, until_ns)]
-        return strips.joined([*known, minutely])
+        other_hours = [] if before is None else [strips.remove_between(before, after_ns, until_ns)]
+        return strips.join([*other_hours, minutely])
 
 
 def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> None:
@@ -155,7 +157,7 @@ def shrink(connection: Connection, max_bytes: int) -> None:
 def _shrink_events(connection: Connection, max_bytes: int, statement: str) -> None:
     while used_bytes(connection) > max_bytes:
         with transaction(connection):
-            if not connection.execute(statement, {"most": _EVENTS_AT_ONCE}).rowcount:
+            if not connection.execute(statement, {"most": _EVENTS_PER_TRANSACTION}).rowcount:
                 return
 
 
@@ -179,8 +181,8 @@ def _drop_oldest(connection: Connection, table: str) -> bool:
     return True
 
 
-def tidy(connection: Connection) -> None:
+def release_pages(connection: Connection) -> None:
     """Give a part of the unused pages back to the file system."""
-    free, pages = pragma(connection, "freelist_count"), pragma(connection, "page_count")
+    free, pages = read_pragma(connection, "freelist_count"), read_pragma(connection, "page_count")
     if free > _VACUUM_PAGES and free * 5 > pages:
-        run_to_its_end(connection, f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")
+        run_to_completion(connection, f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")

@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from ckptprof.store.series.blocks import Column
-from ckptprof_collectors.counted import Counted
-from ckptprof_collectors.samples import COUNTED, Frame, Gone, ProcessExit, ProcessIo, ProcessStat
+from ckptprof.store.series.blocks import ColumnValues
+from ckptprof_collectors.counters import CounterGroup
+from ckptprof_collectors.samples import COUNTED, EntityGone, Frame, ProcessExit, ProcessIo, ProcessStat
 
 WINDOW_NS = 60_000_000_000
 HOUR_NS = 3600_000_000_000
 
-_FOLD_POINTS = 32  # of more each waits as a sample, which takes five times the room
+_POINTS_PER_FOLD = 32  # of more each waits as a sample, which takes five times the room
 _Values = tuple["int | None", ...]
 
 
@@ -35,10 +35,10 @@ class Window(msgspec.Struct, frozen=True):
     start_ns: int  # wall clock, a multiple of WINDOW_NS
     fields: tuple[str, ...]
     times_ns: Sequence[int]  # wall clock; the first may lie before start_ns: the last moment of the old values
-    columns: tuple[Column, ...]
+    columns: tuple[ColumnValues, ...]
 
 
-class _Source(msgspec.Struct, frozen=True):
+class _SampleSource(msgspec.Struct, frozen=True):
     """How the samples of one type become points."""
 
     fields: tuple[str, ...]
@@ -48,64 +48,64 @@ class _Source(msgspec.Struct, frozen=True):
     collector: str | None  # reads every entity each time, so that silence means "unchanged"; None for processes
 
 
-def _source(kind: Any) -> _Source:
-    counted: Counted = kind.counted
+def _sample_source(kind: Any) -> _SampleSource:
+    counted: CounterGroup = kind.counted
     declared = {column.field for column in counted.columns}
     fields = tuple(field for field in kind.__struct_fields__ if field in declared)
     values: Callable[[Any], Any] = attrgetter(*fields)
     if len(fields) == 1:
         values = lambda sample: (getattr(sample, fields[0]),)  # noqa: E731 # as a tuple
     if not counted.name:
-        return _Source(fields, values, lambda _: counted.entity, "", counted.collector)
-    return _Source(fields, values, attrgetter(*counted.name), f"{counted.entity}:", counted.collector)
+        return _SampleSource(fields, values, lambda _: counted.entity, "", counted.collector)
+    return _SampleSource(fields, values, attrgetter(*counted.name), f"{counted.entity}:", counted.collector)
 
 
-_SOURCES: dict[type, _Source] = {kind: _source(kind) for kind in COUNTED}
-_GONE: dict[str, Any] = {kind.counted.gone: kind for kind in COUNTED if kind.counted.gone}
+_SOURCES: dict[type, _SampleSource] = {kind: _sample_source(kind) for kind in COUNTED}
+_KIND_BY_GONE_ENTITY: dict[str, Any] = {kind.counted.gone_entity: kind for kind in COUNTED if kind.counted.gone_entity}
 
 
-class _Track:
+class _EntityTrack:
     """The open window of one entity, or of one of the two kinds of sample of a process."""
 
-    __slots__ = ("before", "columns", "last", "last_ns", "pending", "times", "written_ns")
+    __slots__ = ("before", "columns", "newest", "newest_ns", "pending", "times", "written_ns")
 
     def __init__(self, at_ns: int, sample: object) -> None:
-        self.last_ns = at_ns  # when `last` was read
-        self.last = sample
+        self.newest_ns = at_ns  # when `last` was read
+        self.newest = sample
         self.before: object | None = None  # what held when the open window began
         self.written_ns = -1  # time of the newest point
         self.pending: list[tuple[int, object]] = []
         self.times = array("q")
-        self.columns: list[Column] = []
+        self.columns: list[ColumnValues] = []
 
     def append(self, at_ns: int, sample: object) -> None:
         """Add a point."""
         self.pending.append((at_ns, sample))
         self.written_ns = at_ns
 
-    def fold(self, source: _Source) -> None:
+    def fold(self, source: _SampleSource) -> None:
         """Move the pending points into columns of 8 bytes a value: a sample takes ten times that."""
         if not self.pending:
             return
         self.times.extend([at_ns for at_ns, _ in self.pending])
         fresh = list(map(_column, zip(*[source.values(sample) for _, sample in self.pending], strict=True)))
         self.pending.clear()
-        self.columns = list(map(_joined, self.columns, fresh)) if self.columns else fresh
+        self.columns = list(map(_concatenate, self.columns, fresh)) if self.columns else fresh
 
-    def begin(self) -> None:
+    def start_window(self) -> None:
         """Open the next window."""
         self.times, self.columns = array("q"), []
-        self.before = self.last
+        self.before = self.newest
 
 
-def _column(values: Sequence[Any]) -> Column:
+def _column(values: Sequence[Any]) -> ColumnValues:
     try:
         return array("Q", values)
     except (TypeError, OverflowError):  # a value that was not seen, or one that no counter of 64 bits holds
         return list(values)
 
 
-def _joined(first: Column, second: Column) -> Column:
+def _concatenate(first: ColumnValues, second: ColumnValues) -> ColumnValues:
     if isinstance(first, array) and isinstance(second, array):
         return first + second
     return [*first, *second]
@@ -120,8 +120,8 @@ class TimelineBuilder:
         self._max_points = max_points
         self._max_entities = max_entities
         self._points = 0
-        self._tracks: dict[type, dict[Any, _Track]] = {kind: {} for kind in _SOURCES}
-        self._gone: list[tuple[type, Any]] = []
+        self._tracks: dict[type, dict[Any, _EntityTrack]] = {kind: {} for kind in _SOURCES}
+        self._ended_entities: list[tuple[type, Any]] = []
         self._read_ns: dict[type, int] = {}  # per type of device: the newest frame in which all were read
         self._window = -1
         self._frame_ns = -1
@@ -141,9 +141,9 @@ class TimelineBuilder:
                 self._add(kind, sample, at_ns)
             elif isinstance(sample, ProcessExit):
                 name = (sample.pid, sample.start_ticks)
-                self._gone += ((ProcessIo, name), (ProcessStat, name))
-            elif isinstance(sample, Gone) and sample.entity in _GONE:
-                self._gone.append((_GONE[sample.entity], sample.name))
+                self._ended_entities += ((ProcessIo, name), (ProcessStat, name))
+            elif isinstance(sample, EntityGone) and sample.entity in _KIND_BY_GONE_ENTITY:
+                self._ended_entities.append((_KIND_BY_GONE_ENTITY[sample.entity], sample.name))
         hour_ns = at_ns - at_ns % HOUR_NS
         for kind, source in _SOURCES.items():
             if source.collector in frame.read:
@@ -152,7 +152,7 @@ class TimelineBuilder:
                 if before_ns < hour_ns:
                     self._reaffirm(kind, at_ns, hour_ns)
 
-    def take(self, *, before_wall_ns: int | None) -> list[Window]:
+    def consume(self, *, before_wall_ns: int | None) -> list[Window]:
         """Consume the complete windows; None: all, closed at the last frame."""
         if before_wall_ns is None:
             for kind, read_ns in self._read_ns.items():
@@ -175,28 +175,28 @@ class TimelineBuilder:
             if len(tracks) >= self._max_entities:
                 self.dropped += 1
                 return
-            track = tracks[name] = _Track(at_ns, sample)
+            track = tracks[name] = _EntityTrack(at_ns, sample)
             if source.collector is None:
                 return  # a process that never moves again is not worth a row
         elif self._points >= self._max_points:
             self.dropped += 1
         else:
-            held_ns = max(self._read_ns.get(kind, -1), track.last_ns)
-            if track.written_ns < held_ns < at_ns:
-                track.append(held_ns, track.last)
+            unchanged_ns = max(self._read_ns.get(kind, -1), track.newest_ns)
+            if track.written_ns < unchanged_ns < at_ns:
+                track.append(unchanged_ns, track.newest)
                 self._points += 1
         if self._points < self._max_points:
             track.append(at_ns, sample)
             self._points += 1
-            if len(track.pending) >= _FOLD_POINTS:
+            if len(track.pending) >= _POINTS_PER_FOLD:
                 track.fold(source)
-        track.last, track.last_ns = sample, at_ns
+        track.newest, track.newest_ns = sample, at_ns
 
     def _reaffirm(self, kind: type, at_ns: int, since_ns: int) -> None:
         """Give each live device a point, at the frame that read it last, unless it has one since."""
         for track in self._tracks[kind].values():
             if track.written_ns < since_ns and self._points < self._max_points:
-                track.append(at_ns, track.last)
+                track.append(at_ns, track.newest)
                 self._points += 1
 
     def _seal(self) -> None:
@@ -215,10 +215,10 @@ class TimelineBuilder:
         self._ready += self._process_windows(start_ns)
         for tracks in self._tracks.values():
             for track in tracks.values():
-                track.begin()
-        for kind, name in self._gone:
+                track.start_window()
+        for kind, name in self._ended_entities:
             self._tracks[kind].pop(name, None)
-        self._gone.clear()
+        self._ended_entities.clear()
 
     def _process_windows(self, start_ns: int) -> Iterator[Window]:
         io, stat = self._tracks[ProcessIo], self._tracks[ProcessStat]
@@ -230,11 +230,11 @@ class TimelineBuilder:
             times: Sequence[int] = first.times if first else ()
             if second and second.times != times:
                 times = array("q", sorted({*times, *second.times}))
-            columns = (*_spread(first, _SOURCES[ProcessIo], times), *_spread(second, _SOURCES[ProcessStat], times))
+            columns = (*_align(first, _SOURCES[ProcessIo], times), *_align(second, _SOURCES[ProcessStat], times))
             yield Window(f"process:{pid}:{start_ticks}", start_ns, fields, times, columns)
 
 
-def _spread(track: _Track | None, source: _Source, times: Sequence[int]) -> Iterator[Column]:
+def _align(track: _EntityTrack | None, source: _SampleSource, times: Sequence[int]) -> Iterator[ColumnValues]:
     """Yield the columns of a track at `times`, which hold all of its own: between its points the last value stays."""
     if track is None:
         yield from [[None] * len(times)] * len(source.fields)
@@ -246,6 +246,6 @@ def _spread(track: _Track | None, source: _Source, times: Sequence[int]) -> Iter
     before: _Values = (None,) * len(source.fields) if track.before is None else source.values(track.before)
     at = [bisect_right(own, time) for time in times]
     columns = track.columns or [()] * len(before)
-    for held, column in zip(before, columns, strict=True):
-        values = (held, *column)
+    for value_before, column in zip(before, columns, strict=True):
+        values = (value_before, *column)
         yield [values[index] for index in at]

@@ -15,13 +15,13 @@ from typing import TypeVar
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 from ckptprof.store import quarantine, retention
-from ckptprof.store.connection import keep_private, log_bytes, open_writer, prepare_file, transaction
-from ckptprof.store.location import shown, to_path
-from ckptprof.store.lock import WriterLock, log_readers
+from ckptprof.store.checkpoint_rows import get_pending, put_checkpoint, put_pending, put_session
+from ckptprof.store.connection import log_bytes, open_writer, prepare_file, restrict_log_access, transaction
+from ckptprof.store.location import path_of_database, printable_path
+from ckptprof.store.lock import WriterLock, describe_log_readers
 from ckptprof.store.migrations import migrate
-from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated
-from ckptprof.store.published import Publication
-from ckptprof.store.rows import get_pending, put_checkpoint, put_pending, put_session
+from ckptprof.store.problems import StoreDamagedError, StoreFullError, translated_errors
+from ckptprof.store.publication import Publication
 from ckptprof.store.series import strips
 from ckptprof.store.series.blocks import BlockError, encode
 from ckptprof.store.series.strips import MINUTE_NS, Strip, block_id
@@ -34,7 +34,7 @@ Retention = retention.Retention
 _DEFAULT_RETENTION = Retention()
 _BALLAST_BYTES = 8 << 20
 _MAX_LOG_BYTES = 8 << 20  # of it when it begins anew; a part of what the database may take
-_FAST = 1  # zlib's level for minutes: they are compressed well once their hour is over
+_FAST_COMPRESSION = 1  # zlib's level for minutes: they are compressed well once their hour is over
 _SHARE_DROPPED_WHEN_FULL = 0.05
 _NS_PER_MS = 1_000_000
 
@@ -56,44 +56,44 @@ class StoreWriter:
         ballast_bytes: int = _BALLAST_BYTES,
     ) -> None:
         """Open it; one of ours that is damaged is moved aside, what is not ours is refused and never touched."""
-        self.path = to_path(url_or_path)
-        self.moved_aside: Path | None = None  # where the database is that could not be used
-        self.why_aside = f"{shown(self.path)} was damaged"
+        self.path = path_of_database(url_or_path)
+        self.set_aside_path: Path | None = None  # where the database is that could not be used
+        self.set_aside_reason = f"{printable_path(self.path)} was damaged"
         self.damaged_blocks = 0
         self._retention = retention
         self._log_bytes = min(_MAX_LOG_BYTES, retention.max_bytes // 8)
-        self._catalogue = strips.Catalogue()
+        self._catalogue = strips.EntityCatalogue()
         self._session_uid: str | None = None
         self.is_published = True  # those who may only read have all events, the newest timelines perhaps not
         self._ballast_bytes = ballast_bytes
-        self._ballast = _Ballast(self.path, ballast_bytes)
-        with translated(self.path), contextlib.ExitStack() as undo:
+        self._ballast = _DiskBallast(self.path, ballast_bytes)
+        with translated_errors(self.path), contextlib.ExitStack() as undo:
             try:
                 prepare_file(self.path)
             except StoreDamagedError:  # cut short
-                if not quarantine.is_ours(self.path):
+                if not quarantine.is_own_database(self.path):
                     raise
             self._lock = WriterLock(self.path)
             undo.callback(self._lock.close)
             try:
                 self._connection = self._open()
             except StoreDamagedError as error:
-                if not quarantine.is_ours(self.path):
+                if not quarantine.is_own_database(self.path):
                     raise
-                self.why_aside = str(error)
-                self.moved_aside = quarantine.move_aside(self.path)
+                self.set_aside_reason = str(error)
+                self.set_aside_path = quarantine.set_aside(self.path)
                 self._connection = self._open()
-                _number_on(self._connection)
+                _continue_change_numbers(self._connection)
             undo.pop_all()
 
     def _open(self) -> Connection:
-        with translated(self.path):
+        with translated_errors(self.path):
             prepare_file(self.path)
-            keep_private(self.path)
+            restrict_log_access(self.path)
             connection = open_writer(self.path, self._log_bytes)
             try:
-                with translated(self.path):
-                    migrate(connection, shown(self.path))
+                with translated_errors(self.path):
+                    migrate(connection, printable_path(self.path))
                     self._publication = Publication(self.path, connection)
             except BaseException:
                 connection.close()
@@ -103,16 +103,16 @@ class StoreWriter:
     def publish(self) -> None:
         """Let those who may only read have what is stored; a part of it, where a reader of its owner holds the log."""
         try:
-            with translated(self.path):
+            with translated_errors(self.path):
                 self._publication.renew()
         except StoreFullError:
-            if not self._ballast.drop():
+            if not self._ballast.release():
                 raise
-            with translated(self.path):
+            with translated_errors(self.path):
                 self._publication.renew()
         self.is_published = True
 
-    def begin_session(self, session: Session) -> None:
+    def start_session(self, session: Session) -> None:
         """Store a session; the windows that follow move its end."""
         self._run(lambda connection: put_session(connection, session), durable=True)
         self.is_published = False
@@ -153,45 +153,45 @@ class StoreWriter:
 
         While a reader keeps the log from beginning anew, none are stored beyond the limit: that raises StoreFullError.
         """
-        if self._publication.is_log_held:
+        if self._publication.is_log_pinned:
             self.publish()
             self._check_log()
         if windows:
             self._run(lambda connection: self._put_windows(connection, windows), durable=False)
 
-    def maintain(self, now_wall_ns: int, is_waited_for: Callable[[], bool] = lambda: False) -> bool:
+    def maintain(self, now_wall_ns: int, is_interrupted: Callable[[], bool] = lambda: False) -> bool:
         """Compact, expire and shrink; cheap if there is nothing to do, to be called every few minutes.
 
         Soon after `is_waited_for` says so it leaves off and returns False; the next call goes on.
         """
-        with translated(self.path):
+        with translated_errors(self.path):
             try:
-                compacted = retention.compact(self._connection, self._catalogue, now_wall_ns, is_waited_for)
-                self.damaged_blocks += compacted.damaged
-                if not compacted.done:
+                compacted = retention.compact(self._connection, self._catalogue, now_wall_ns, is_interrupted)
+                self.damaged_blocks += compacted.damaged_blocks
+                if not compacted.is_complete:
                     return False
                 retention.expire(self._connection, self._retention, now_wall_ns)
                 self._publication.renew()
-                if not self._publication.is_log_held:  # to delete would only make the log longer
+                if not self._publication.is_log_pinned:  # to delete would only make the log longer
                     retention.shrink(self._connection, self._retention.max_bytes - self._log_bytes)
-                    retention.tidy(self._connection)
+                    retention.release_pages(self._connection)
                     self._publication.renew()
             finally:
                 self._catalogue.forget()  # entities may be gone, or an insertion of them rolled back
             if retention.used_bytes(self._connection) > self._ballast_bytes:
-                self._ballast.keep()
+                self._ballast.ensure()
         return True
 
-    def give_up(self) -> bool:
+    def abandon(self) -> bool:
         """Close a database that turned out to be damaged, and move it aside if it is ours; return whether it was."""
         try:
-            with contextlib.suppress(StoreError), translated(self.path):
+            with contextlib.suppress(StoreError), translated_errors(self.path):
                 self._publication.close()
                 self._connection.close()
-            if not quarantine.is_ours(self.path):
+            if not quarantine.is_own_database(self.path):
                 return False
-            with translated(self.path):
-                self.moved_aside = quarantine.move_aside(self.path)
+            with translated_errors(self.path):
+                self.set_aside_path = quarantine.set_aside(self.path)
             return True
         finally:
             self._lock.close()
@@ -199,7 +199,7 @@ class StoreWriter:
     def close(self) -> None:
         """Close the database and let others write it; a second call does nothing."""
         try:
-            with translated(self.path):
+            with translated_errors(self.path):
                 with contextlib.suppress(sqlite3.Error, OSError):  # the next start does it
                     self._publication.renew()
                 self.is_published = True
@@ -210,23 +210,23 @@ class StoreWriter:
 
     def _check_log(self) -> None:
         used = retention.used_bytes(self._connection) + log_bytes(self.path)
-        if self._publication.is_log_held and used > self._retention.max_bytes:
-            text = f"{shown(self.path)} and its log have {used} bytes: a reader keeps the log from being reset"
-            raise StoreFullError(f"{text} ({log_readers(self.path)})", hint="end it, or its transaction")
+        if self._publication.is_log_pinned and used > self._retention.max_bytes:
+            text = f"{printable_path(self.path)} and its log have {used} bytes: a reader keeps the log from being reset"
+            raise StoreFullError(f"{text} ({describe_log_readers(self.path)})", hint="end it, or its transaction")
 
     def _run(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:
         try:
-            done = self._attempt(work, durable=durable)
+            done = self._run_once(work, durable=durable)
         except StoreFullError:
-            if not self._make_room():
+            if not self._free_space():
                 raise
-            done = self._attempt(work, durable=durable)
+            done = self._run_once(work, durable=durable)
         if log_bytes(self.path) > self._log_bytes:
             self.publish()
         return done
 
-    def _attempt(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:
-        with translated(self.path):
+    def _run_once(self, work: Callable[[Connection], _Result], *, durable: bool) -> _Result:
+        with translated_errors(self.path):
             try:
                 with transaction(self._connection, durable=durable) as connection:
                     return work(connection)
@@ -234,11 +234,11 @@ class StoreWriter:
                 self._catalogue.forget()
                 raise
 
-    def _make_room(self) -> bool:
+    def _free_space(self) -> bool:
         """Drop the ballast and the oldest timelines, whose pages are then used again; return whether that worked."""
-        dropped = self._ballast.drop()
+        dropped = self._ballast.release()
         try:
-            with translated(self.path):
+            with translated_errors(self.path):
                 self._publication.renew()
                 used = retention.used_bytes(self._connection)
                 pruned = retention.shrink_timelines(self._connection, int(used * (1 - _SHARE_DROPPED_WHEN_FULL)))
@@ -253,34 +253,34 @@ class StoreWriter:
         grouped: dict[int, list[Window]] = {}
         for window in windows:
             grouped.setdefault(block_id(window.start_ns // MINUTE_NS, numbers[window.entity]), []).append(window)
-        stored = {block[0]: block for block in strips.fetch(connection, "minutes", grouped)}
+        stored = {block[0]: block for block in strips.fetch_blocks(connection, "minutes", grouped)}
         blocks = []
         for identity, group in grouped.items():
             fields, times, columns = group[0].fields, group[0].times_ns, group[0].columns
             if len(group) > 1 or identity in stored:  # a new start within the minute, or the clock was set back
-                found = self._kept(connection, stored.get(identity))
+                found = self._stored_strips(connection, stored.get(identity))
                 for one in group:
                     own = dict(zip(one.fields, map(list, one.columns), strict=True))
                     found.append(Strip(list(one.times_ns), own))
-                strip = strips.joined(found)
+                strip = strips.join(found)
                 fields, times, columns = tuple(strip.columns), strip.times_ns, tuple(strip.columns.values())
-            data = encode(times, columns, time_unit_ns=strips.TIME_UNIT_NS, compression=_FAST)
+            data = encode(times, columns, time_unit_ns=strips.TIME_UNIT_NS, compression=_FAST_COMPRESSION)
             blocks.append((identity, self._catalogue.layout(connection, fields), data))
-        strips.put(connection, "minutes", blocks)
+        strips.put_blocks(connection, "minutes", blocks)
         if self._session_uid is not None:
             connection.execute(compiled.EXTEND_SESSION, {"session": self._session_uid, "newest_ns": newest_ns})
 
-    def _kept(self, connection: Connection, block: tuple[int, int, bytes] | None) -> list[Strip]:
+    def _stored_strips(self, connection: Connection, block: tuple[int, int, bytes] | None) -> list[Strip]:
         if block is None:
             return []
         try:
-            return [strips.unpack(block[1], block[2], strips.layouts(connection))]
+            return [strips.decode_strip(block[1], block[2], strips.read_layouts(connection))]
         except BlockError:
             self.damaged_blocks += 1
             return []
 
 
-class _Ballast:
+class _DiskBallast:
     """Keeps `size_bytes` on disk beside the database, once there is plenty of room; 0 keeps none.
 
     On a full disk SQLite cannot even delete (measured: DELETE and a WAL checkpoint fail with SQLITE_FULL), so room has
@@ -291,7 +291,7 @@ class _Ballast:
         self._path = path.with_name(path.name + ".ballast")
         self._size_bytes = size_bytes
 
-    def keep(self) -> None:
+    def ensure(self) -> None:
         """Make the file unless it is there; does nothing while less than four times its size is free."""
         if not self._size_bytes or os.path.lexists(self._path):
             return
@@ -302,11 +302,11 @@ class _Ballast:
         try:
             os.posix_fallocate(fd, 0, self._size_bytes)
         except OSError:
-            self.drop()
+            self.release()
         finally:
             os.close(fd)
 
-    def drop(self) -> bool:
+    def release(self) -> bool:
         """Give the space back; return whether there was any."""
         with contextlib.suppress(OSError):
             self._path.unlink()
@@ -314,7 +314,7 @@ class _Ballast:
         return False
 
 
-def _number_on(connection: Connection) -> None:
+def _continue_change_numbers(connection: Connection) -> None:
     """Give changes numbers from the time on: who has shipped the damaged database takes all of them for newer."""
     with transaction(connection):
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'outbox'")

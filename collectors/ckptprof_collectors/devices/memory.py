@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ckptprof_collectors.kernelfs import PAGE_BYTES, KeptFile, KernelFs, UnavailableError, number_after
+from ckptprof_collectors.kernelfs import PAGE_BYTES, KernelFile, KernelFs, UnavailableError, number_after
 from ckptprof_collectors.samples import MemorySample, Sample, Unavailable
 
 _KIB = 1024
 _PSI_FILES = ("io", "memory", "cpu")  # the last is not needed: there is no word if it is missing
 
 
-class Memory:
+class HostMemory:
     """Reports one sample whenever any of its numbers changed."""
 
     name = "memory"
@@ -21,44 +21,44 @@ class Memory:
     def __init__(self, fs: KernelFs) -> None:
         """Open the files, pressure if it is on; raises UnavailableError without meminfo or vmstat."""
         try:
-            self._meminfo = KeptFile(fs.proc / "meminfo")
+            self._meminfo = KernelFile(fs.proc / "meminfo")
         except OSError as error:
             raise UnavailableError(f"/proc/meminfo: {error.strerror}") from error
         try:
-            self._vmstat = KeptFile(fs.proc / "vmstat")
+            self._vmstat = KernelFile(fs.proc / "vmstat")
         except OSError as error:
             self._meminfo.close()
             raise UnavailableError(f"/proc/vmstat: {error.strerror}") from error
-        self._pressure: list[KeptFile | None] = []
-        self._said: list[Sample] = []
+        self._pressure: list[KernelFile | None] = []
+        self._unreported: list[Sample] = []
         for file in _PSI_FILES:
             self._pressure.append(self._open_pressure(fs, file))
-        self._last: tuple[int | None, ...] | None = None
+        self._previous: tuple[int | None, ...] | None = None
 
-    def _open_pressure(self, fs: KernelFs, file: str) -> KeptFile | None:
+    def _open_pressure(self, fs: KernelFs, file: str) -> KernelFile | None:
         try:
-            kept = KeptFile(fs.proc / "pressure" / file)
+            opened = KernelFile(fs.proc / "pressure" / file)
         except OSError as error:
-            self._lacks(file, error)
+            self._report_missing(file, error)
             return None
         try:
-            kept.read()
+            opened.read()
         except OSError as error:  # before 5.2 the files are there although it is off, and reading fails: EOPNOTSUPP
-            kept.close()
-            self._lacks(file, error)
+            opened.close()
+            self._report_missing(file, error)
             return None
-        return kept
+        return opened
 
-    def _lacks(self, file: str, error: OSError) -> None:
+    def _report_missing(self, file: str, error: OSError) -> None:
         if file == _PSI_FILES[-1]:
             return
         reason = f"no pressure stall information: /proc/pressure/{file}: {error.strerror} (the kernel needs psi=1)"
-        self._said.append(Unavailable(self.name, reason))
+        self._unreported.append(Unavailable(self.name, reason))
 
     def read(self) -> Sequence[Sample]:
         info, stat = self._meminfo.read(), self._vmstat.read()
-        io, memory, cpu = (b"" if kept is None else kept.read() for kept in self._pressure)
-        sample = MemorySample(
+        io, memory, cpu = (b"" if file is None else file.read() for file in self._pressure)
+        current = MemorySample(
             total_bytes=number_after(info, b"MemTotal:", _KIB),
             available_bytes=number_after(info, b"MemAvailable:", _KIB),
             cached_bytes=number_after(info, b"\nCached:", _KIB),
@@ -75,17 +75,17 @@ class Memory:
             psi_memory_full_us=_stalled(memory, b"full "),
             psi_cpu_some_us=_stalled(cpu, b"some "),
         )
-        samples, self._said = self._said, []
-        seen = msgspec.structs.astuple(sample)[:-1]  # some task always waits for a CPU: that alone is no news
-        if seen != self._last:
-            self._last = seen
-            samples.append(sample)
+        samples, self._unreported = self._unreported, []
+        compared = msgspec.structs.astuple(current)[:-1]  # some task always waits for a CPU: that alone is no news
+        if compared != self._previous:
+            self._previous = compared
+            samples.append(current)
         return samples
 
     def close(self) -> None:
-        for kept in (self._meminfo, self._vmstat, *self._pressure):
-            if kept is not None:
-                kept.close()
+        for file in (self._meminfo, self._vmstat, *self._pressure):
+            if file is not None:
+                file.close()
 
 
 def _stalled(data: bytes, line: bytes) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ckptprof_collectors.kernelfs import KernelFs, read_some
+from ckptprof_collectors.kernelfs import KernelFs, read_limited
 from ckptprof_collectors.mounts.mountinfo import RawMount, parse
 from ckptprof_collectors.samples import ThrottleInfo, text
 
@@ -27,37 +27,37 @@ _V2 = {
     b"riops": "read_operations_per_second",
     b"wiops": "write_operations_per_second",
 }
-Limits = dict[bytes, dict[str, int]]  # by device, "major:minor"
+DeviceLimits = dict[bytes, dict[str, int]]  # by device, "major:minor"
 
 
-class Throttles:
+class ThrottleReader:
     """Tells the limits of a process when they are new or changed."""
 
     def __init__(self, fs: KernelFs) -> None:
         self._fs = fs
-        self._told: dict[int, dict[tuple[str, str], ThrottleInfo]] = {}
+        self._reported: dict[int, dict[tuple[str, str], ThrottleInfo]] = {}
 
-    def look(self, pid: int) -> list[ThrottleInfo]:
+    def read_changes(self, pid: int) -> list[ThrottleInfo]:
         """Read the limits of a process that changed since the last call; none if the process has ended."""
-        known = self._told.get(pid, {})
-        found = {(info.device, info.cgroup): info for info in limits_of(self._fs, pid)}
+        reported = self._reported.get(pid, {})
+        found = {(info.device, info.cgroup): info for info in read_limits(self._fs, pid)}
         lifted = [
             ThrottleInfo(device, cgroup, None, None, None, None, info.name, pid)
-            for (device, cgroup), info in known.items()
+            for (device, cgroup), info in reported.items()
             if (device, cgroup) not in found
         ]
-        fresh = [info for key, info in found.items() if info != known.get(key)]
+        fresh = [info for key, info in found.items() if info != reported.get(key)]
         if found:
-            self._told[pid] = found
+            self._reported[pid] = found
         else:
-            self._told.pop(pid, None)
+            self._reported.pop(pid, None)
         return [*lifted, *fresh]
 
     def forget(self, pid: int) -> None:
-        self._told.pop(pid, None)
+        self._reported.pop(pid, None)
 
 
-def limits_of(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
+def read_limits(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
     """Read the limits of all cgroups of a process, innermost first."""
     mounts = parse(_read(os.fsencode(fs.proc) + b"/self/mountinfo"))
     found: list[ThrottleInfo] = []
@@ -67,7 +67,7 @@ def limits_of(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
         if not colon or (controllers and b"blkio" not in controllers.split(b",")):
             continue
         for inside, folder in _folders(mounts, path, v2=not controllers):
-            limits = _of_v1(folder) if controllers else _of_v2(folder)
+            limits = _read_v1(folder) if controllers else _read_v2(folder)
             for device, values in limits.items():
                 found.append(_info(fs, pid, device, inside, values))
     return found[:MAX_LIMITS]
@@ -107,8 +107,8 @@ def _folders(mounts: list[RawMount], path: bytes, *, v2: bool) -> Iterator[tuple
         return
 
 
-def _of_v1(folder: bytes) -> Limits:
-    limits: Limits = {}
+def _read_v1(folder: bytes) -> DeviceLimits:
+    limits: DeviceLimits = {}
     for name, field in _V1:
         for line in _read(folder + b"/" + name).split(b"\n"):
             device, _, value = line.partition(b" ")
@@ -117,8 +117,8 @@ def _of_v1(folder: bytes) -> Limits:
     return limits
 
 
-def _of_v2(folder: bytes) -> Limits:
-    limits: Limits = {}
+def _read_v2(folder: bytes) -> DeviceLimits:
+    limits: DeviceLimits = {}
     for line in _read(folder + b"/io.max").split(b"\n"):
         device, *pairs = line.split()[:8] or [b""]
         for pair in pairs:
@@ -135,6 +135,6 @@ def _is_device(word: bytes) -> bool:
 
 def _read(path: bytes) -> bytes:
     try:
-        return read_some(path)
+        return read_limited(path)
     except OSError:
         return b""

@@ -16,14 +16,14 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from ckptprof_collectors.counted import SECTOR_BYTES
+from ckptprof_collectors.counters import SECTOR_BYTES
 from ckptprof_collectors.kernelfs import KernelFs, read_int, read_text
-from ckptprof_collectors.mounts.mountinfo import RawMount, device_at, device_of, host_mounts, mount_of, parse
+from ckptprof_collectors.mounts.mountinfo import RawMount, device_of_node, find_device, find_mount, host_mounts, parse
 from ckptprof_collectors.samples import DeviceInfo, text
 
 NVME_PATH = re.compile(r"nvme(\d+)c\d+n(\d+)")
 NVME_HEAD = re.compile(r"nvme(\d+)n(\d+)")
-_BY_NAME = ((re.compile(r"loop\d+"), "loop"), (re.compile(r"zram\d+"), "zram"), (re.compile(r"ram\d+"), "ram"))
+_KIND_BY_NAME = ((re.compile(r"loop\d+"), "loop"), (re.compile(r"zram\d+"), "zram"), (re.compile(r"ram\d+"), "ram"))
 _ZVOL = re.compile(r"zd\d+")
 _CHANGEABLE = {"loop", "dm", "md", "zram"}
 _TRANSPORTS = (  # a directory on the way to the device in /sys/devices; the most telling first
@@ -41,13 +41,13 @@ def is_changeable(info: DeviceInfo) -> bool:
     return info.kind in _CHANGEABLE
 
 
-def head_of(path: str) -> str | None:
+def nvme_head(path: str) -> str | None:
     """Name of the NVMe multipath head above a hidden path device; None if it is no path."""
     match = NVME_PATH.fullmatch(path)
     return f"nvme{match[1]}n{match[2]}" if match else None
 
 
-class Topology:
+class DeviceTopology:
     """Describes devices; one object serves one round of descriptions, for it keeps the mounts that it has read."""
 
     def __init__(self, fs: KernelFs) -> None:
@@ -72,7 +72,7 @@ class Topology:
             minor=minor,
             kind=kind,
             below=below,
-            countable=kind == "nvme-path" or (kind == "disk" and not below and not _ZVOL.fullmatch(device)),
+            is_countable=kind == "nvme-path" or (kind == "disk" and not below and not _ZVOL.fullmatch(device)),
             transport=self._transport(disk, below if kind == "disk" else ()),
             rotational=None if rotational is None else bool(rotational),
             size_bytes=None if size is None else size * SECTOR_BYTES,
@@ -90,7 +90,7 @@ class Topology:
         if kind == "loop":
             return self._below_loop(folder)
         if NVME_HEAD.fullmatch(device):
-            names = [name for name in _names(self._fs.sys / "class" / "block") if head_of(name) == device]
+            names = [name for name in _names(self._fs.sys / "class" / "block") if nvme_head(name) == device]
             return tuple(sorted(names, key=lambda name: [int(digits) for digits in re.findall(r"\d+", name)]))
         return tuple(sorted(_names(folder / "slaves")))
 
@@ -99,14 +99,14 @@ class Topology:
             path = (folder / "loop" / "backing_file").read_bytes().rstrip(b"\n")
         except OSError:  # not attached
             return ()
-        device = device_at(self._fs, path)
+        device = device_of_node(self._fs, path)
         if device is None:
             if self._mounts is None:
                 self._mounts = []
                 with suppress(OSError):
                     self._mounts = parse((host_mounts(self._fs) / "mountinfo").read_bytes())
-            mount = mount_of(self._mounts, path)
-            device = None if mount is None else device_of(self._fs, mount, self._mounts)
+            mount = find_mount(self._mounts, path)
+            device = None if mount is None else find_device(self._fs, mount, self._mounts)
         return () if device is None else (device,)
 
     def _transport(self, disk: Path, paths: tuple[str, ...]) -> str | None:
@@ -127,9 +127,9 @@ def _kind(device: str, folder: Path) -> str:
     for kind in ("dm", "md"):
         if (folder / kind).is_dir():
             return kind
-    if head_of(device) is not None:
+    if nvme_head(device) is not None:
         return "nvme-path"
-    return next((kind for pattern, kind in _BY_NAME if pattern.fullmatch(device)), "disk")
+    return next((kind for pattern, kind in _KIND_BY_NAME if pattern.fullmatch(device)), "disk")
 
 
 def _names(folder: Path) -> list[str]:

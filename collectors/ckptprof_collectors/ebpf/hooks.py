@@ -6,11 +6,11 @@ import errno
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Libbpf, Link
+from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Libbpf, ProgramLink
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 
 OBJECTS = Path(__file__).parents[1] / "bpf"
-_REFUSED = (errno.EPERM, errno.EACCES)
+_PERMISSION_ERRORS = (errno.EPERM, errno.EACCES)
 
 
 @dataclass(frozen=True)
@@ -19,23 +19,23 @@ class Hook:
 
     name: str
     variants: tuple[tuple[str, bytes], ...]  # program, a name that must be in the kernel's BTF for it
-    without: str  # one sentence
+    provides: str  # one sentence
     on_demand: bool = False  # attached while there is something to see
-    apart: bool = False  # if the kernel refuses the programs, those of the other hooks are tried without it
+    is_separable: bool = False  # if the kernel refuses the programs, those of the other hooks are tried without it
 
     @property
     def programs(self) -> list[str]:
         return [program for program, _ in self.variants]
 
 
-ESSENTIAL = (
+ESSENTIAL_HOOKS = (
     Hook(
         "calls",
         (("call_exit_typed", b"\0bpf_rdonly_cast\0"), ("call_exit_portable", b"\0btf_trace_sys_exit\0")),
         "reads and writes",
     ),
 )
-OPTIONAL = (
+OPTIONAL_HOOKS = (
     Hook(
         "timing",
         (("call_enter_typed", b"\0bpf_rdonly_cast\0"), ("call_enter_portable", b"\0btf_trace_sys_enter\0")),
@@ -81,18 +81,18 @@ OPTIONAL = (
         (("sent_typed", b"\0btf_trace_sock_send_length\0"),),
         "what processes send over TCP (the kernel reports it since 6.3)",
         on_demand=True,
-        apart=True,
+        is_separable=True,
     ),
     Hook(
         "receives",
         (("received_typed", b"\0btf_trace_sock_recv_length\0"),),
         "what processes receive over TCP (the kernel reports it since 6.3)",
         on_demand=True,
-        apart=True,
+        is_separable=True,
     ),
 )
-SOCKETS = ("sends", "receives")
-BLOCK = (
+SOCKET_HOOKS = ("sends", "receives")
+BLOCK_HOOKS = (
     Hook(
         "block-issue",
         (("issue_of_queue", b"\0btf_trace_block_rq_issue\0"), ("issue_of_request", b"\0btf_trace_block_rq_issue\0")),
@@ -103,14 +103,14 @@ BLOCK = (
 
 
 @dataclass
-class Hooked:
+class AttachedObject:
     """A loaded object with what is attached of it."""
 
     object: BpfObject
     programs: dict[str, str] = field(default_factory=dict)  # hook -> program that is attached
     degraded: list[str] = field(default_factory=list)
     waiting: dict[str, Hook] = field(default_factory=dict)  # hooks on demand, loaded and not attached
-    links: dict[str, Link] = field(default_factory=dict)  # of hooks on demand
+    links: dict[str, ProgramLink] = field(default_factory=dict)  # of hooks on demand
     loaded: frozenset[str] = frozenset()  # programs
 
     def attach(self, hook: Hook, usable: list[str]) -> BpfError | None:
@@ -127,7 +127,7 @@ class Hooked:
                 return None
         return failure
 
-    def demand(self, name: str) -> bool:
+    def attach_on_demand(self, name: str) -> bool:
         """Attach a waiting hook now; return whether it is attached."""
         if name in self.links:
             return True
@@ -137,7 +137,7 @@ class Hooked:
         failure = self.attach(hook, [program for program in hook.programs if program in self.loaded])
         if failure is not None:
             del self.waiting[name]
-            self.degraded.append(f"not monitored: {hook.without}: {failure.summary}")
+            self.degraded.append(f"not monitored: {hook.provides}: {failure.summary}")
         return failure is None
 
     def release(self, name: str) -> None:
@@ -163,45 +163,47 @@ class KernelTypes:
             text = f"this kernel has no type information ({path}: {error.strerror}): no eBPF program can be loaded"
             raise UnavailableError(text) from None
 
-    def has(self, name: bytes) -> bool:
+    def has_name(self, name: bytes) -> bool:
         """Test whether a type, function or tracepoint of this name (between zero bytes) exists."""
         return name in self._data
 
 
 @dataclass(frozen=True)
-class Fitting:
+class LoadSettings:
     """What is fixed when an object is loaded."""
 
     config: bytes = b""  # the section .rodata.config
     sizes: dict[str, int] = field(default_factory=dict)  # map -> entries
 
 
-def hook_up(
+def load_and_attach(
     lib: Libbpf,
     path: Path,
     types: KernelTypes,
     hooks: tuple[tuple[Hook, ...], tuple[Hook, ...]],
-    fitting: Fitting | None = None,
-) -> Hooked:
+    settings: LoadSettings | None = None,
+) -> AttachedObject:
     """Load an object and attach its hooks, essential and optional; raises UnavailableError if an essential is refused.
 
     First with the best programs that the kernel's types promise; if it refuses these, without the hooks that stand
     apart, then with the most portable programs; if it refuses those, with the essential ones alone.
     """
     essential, optional = hooks
-    promised = {hook: [program for program, name in hook.variants if types.has(name)] for hook in essential + optional}
-    attempts = [promised]
-    if any(hook.apart for hook in promised):
-        attempts.append({hook: [] if hook.apart else programs for hook, programs in promised.items()})
-    attempts.append({hook: _portable(programs) for hook, programs in promised.items()})
-    attempts.append({hook: _portable(programs) if hook in essential else [] for hook, programs in promised.items()})
+    available = {
+        hook: [program for program, name in hook.variants if types.has_name(name)] for hook in essential + optional
+    }
+    attempts = [available]
+    if any(hook.is_separable for hook in available):
+        attempts.append({hook: [] if hook.is_separable else programs for hook, programs in available.items()})
+    attempts.append({hook: _portable(programs) for hook, programs in available.items()})
+    attempts.append({hook: _portable(programs) if hook in essential else [] for hook, programs in available.items()})
     refusals: list[BpfError] = []
     for attempt in attempts:
-        wanted = {program for programs in attempt.values() for program in programs}
-        opened = _load(lib, path, wanted, fitting or Fitting(), refusals)
+        programs_to_load = {program for programs in attempt.values() for program in programs}
+        opened = _load(lib, path, programs_to_load, settings or LoadSettings(), refusals)
         if opened is not None:
-            return _attach_all(Hooked(opened, loaded=frozenset(wanted)), attempt, essential, refusals)
-        if refusals and refusals[-1].errno in (*_REFUSED, errno.ENOEXEC, errno.ENOENT):
+            return _attach_all(AttachedObject(opened, loaded=frozenset(programs_to_load)), attempt, essential, refusals)
+        if refusals and refusals[-1].errno in (*_PERMISSION_ERRORS, errno.ENOEXEC, errno.ENOENT):
             break
     raise _unavailable(refusals[-1])
 
@@ -210,7 +212,9 @@ def _portable(programs: list[str]) -> list[str]:
     return [program for program in programs if not program.endswith("_typed")]
 
 
-def _load(lib: Libbpf, path: Path, wanted: set[str], fitting: Fitting, refusals: list[BpfError]) -> BpfObject | None:
+def _load(
+    lib: Libbpf, path: Path, programs_to_load: set[str], settings: LoadSettings, refusals: list[BpfError]
+) -> BpfObject | None:
     try:
         opened = BpfObject(lib, path)
     except BpfError as error:
@@ -218,10 +222,10 @@ def _load(lib: Libbpf, path: Path, wanted: set[str], fitting: Fitting, refusals:
         return None
     try:
         for program in opened.programs():
-            opened.autoload(program, program in wanted or program == "read_clock")
-        if fitting.config:
-            opened.section(".rodata.config")[:] = fitting.config
-        for name, entries in fitting.sizes.items():
+            opened.set_autoload(program, program in programs_to_load or program == "read_clock")
+        if settings.config:
+            opened.section(".rodata.config")[:] = settings.config
+        for name, entries in settings.sizes.items():
             opened.set_max_entries(name, entries)
         opened.load()
     except BpfError as error:
@@ -232,8 +236,8 @@ def _load(lib: Libbpf, path: Path, wanted: set[str], fitting: Fitting, refusals:
 
 
 def _attach_all(
-    hooked: Hooked, attempt: dict[Hook, list[str]], essential: tuple[Hook, ...], refusals: list[BpfError]
-) -> Hooked:
+    hooked: AttachedObject, attempt: dict[Hook, list[str]], essential: tuple[Hook, ...], refusals: list[BpfError]
+) -> AttachedObject:
     for hook, programs in attempt.items():
         if hook.on_demand and programs:
             hooked.waiting[hook.name] = hook
@@ -244,15 +248,15 @@ def _attach_all(
             continue
         if hook in essential:
             hooked.close()
-            raise _unavailable(failure or BpfError(errno.ENOENT, f"the kernel has no hook for {hook.without}"))
+            raise _unavailable(failure or BpfError(errno.ENOENT, f"the kernel has no hook for {hook.provides}"))
         reason = failure.summary if failure is not None else "this kernel has no tracepoint for it"
         if failure is None and refusals:
             reason = f"the kernel refused the program: {refusals[-1].summary}"
-        hooked.degraded.append(f"not monitored: {hook.without}: {reason}")
+        hooked.degraded.append(f"not monitored: {hook.provides}: {reason}")
     return hooked
 
 
 def _unavailable(error: BpfError) -> UnavailableError:
     reason = UnavailableError(error.summary)
-    reason.permission = error.errno in _REFUSED
+    reason.permission = error.errno in _PERMISSION_ERRORS
     return reason

@@ -44,7 +44,7 @@ class PathState(IntEnum):
     STRINGS = 3  # as the caller gave them: one path, or the old and the new one, each ended by a zero byte
 
 
-class Key(ctypes.Structure):
+class SessionKey(ctypes.Structure):
     """What identifies a session: one thread, one file, one direction."""
 
     _fields_ = (
@@ -56,7 +56,7 @@ class Key(ctypes.Structure):
     )
 
 
-class Session(ctypes.Structure):
+class FileSession(ctypes.Structure):
     """What one thread did to one file in one direction until it closed it; only that thread writes it."""
 
     _fields_ = (
@@ -97,7 +97,7 @@ class Session(ctypes.Structure):
     )
 
 
-class Head(ctypes.Structure):
+class RecordHead(ctypes.Structure):
     """The head of every record of the ring; a path follows at its end."""
 
     _fields_ = (
@@ -113,29 +113,29 @@ class Head(ctypes.Structure):
         # of a file and a close: errno if it failed
         ("flags", c_uint64),
         ("file_system", c_uint64),
-        ("key", Key),
+        ("key", SessionKey),
     )
 
 
 class SessionRecord(ctypes.Structure):
     """A session that is over."""
 
-    _fields_ = (("head", Head), ("session", Session))
+    _fields_ = (("head", RecordHead), ("session", FileSession))
 
 
-class Closing(ctypes.Structure):
+class ClosingFile(ctypes.Structure):
     """A file that may be written and that a thread is closing: what is left of it to be told at the end of the call."""
 
-    _fields_ = (("key", Key), ("size", c_int64), ("file_system", c_uint32), ("written", c_uint32))
+    _fields_ = (("key", SessionKey), ("size", c_int64), ("file_system", c_uint32), ("written", c_uint32))
 
 
-class Pauses(ctypes.Structure):
+class DirtyPauses(ctypes.Structure):
     """How long a process was held by balance_dirty_pages; in jiffies, as the kernel counts it."""
 
     _fields_ = (("process_start_ns", c_uint64), ("pauses", c_uint64), ("paused_jiffies", c_uint64))
 
 
-class Counters(ctypes.Structure):
+class ProgramCounters(ctypes.Structure):
     """Per processor: what was counted, and what could only be counted."""
 
     _fields_ = (
@@ -154,7 +154,7 @@ class Counters(ctypes.Structure):
     )
 
 
-class Config(ctypes.Structure):
+class ProgramConfig(ctypes.Structure):
     """Fixed when the programs are loaded."""
 
     _fields_ = (
@@ -168,7 +168,7 @@ class Config(ctypes.Structure):
     )
 
 
-class Control(ctypes.Structure):
+class ProgramControl(ctypes.Structure):
     """Set while the programs run."""
 
     _fields_ = (
@@ -184,7 +184,7 @@ class BlockKey(ctypes.Structure):
     _fields_ = (("device", c_uint32), ("writes", c_uint32))
 
 
-class Block(ctypes.Structure):
+class BlockCounters(ctypes.Structure):
     """Per processor: the requests of one direction of one disk."""
 
     _fields_ = (
@@ -204,7 +204,7 @@ class ConnectionKey(ctypes.Structure):
     _fields_ = (("cookie", c_uint64), ("process", c_uint32), ("nothing", c_uint32))
 
 
-class Way(ctypes.Structure):
+class ConnectionDirection(ctypes.Structure):
     """What went one way through a connection."""
 
     _fields_ = (
@@ -219,13 +219,13 @@ class Way(ctypes.Structure):
     )
 
 
-class Connection(ctypes.Structure):
+class TcpConnection(ctypes.Structure):
     """A TCP connection of one process; of all for which there was no room the family is 0."""
 
     _fields_ = (
         ("process_start_ns", c_uint64),
-        ("sent", Way),
-        ("received", Way),
+        ("sent", ConnectionDirection),
+        ("received", ConnectionDirection),
         ("remote", c_uint32 * 4),  # address: as in the packets, of IPv4 the first
         ("remote_port", c_uint32),
         ("local_port", c_uint32),
@@ -235,25 +235,25 @@ class Connection(ctypes.Structure):
 
 
 STRUCTURES: tuple[tuple[str, type[ctypes.Structure]], ...] = (
-    ("key", Key),
-    ("session", Session),
-    ("head", Head),
+    ("key", SessionKey),
+    ("session", FileSession),
+    ("head", RecordHead),
     ("session_record", SessionRecord),
-    ("closing", Closing),
-    ("pauses", Pauses),
-    ("counters", Counters),
-    ("config", Config),
-    ("control", Control),
+    ("closing", ClosingFile),
+    ("pauses", DirtyPauses),
+    ("counters", ProgramCounters),
+    ("config", ProgramConfig),
+    ("control", ProgramControl),
     ("connection_key", ConnectionKey),
-    ("way", Way),
-    ("connection", Connection),
+    ("way", ConnectionDirection),
+    ("connection", TcpConnection),
     ("block_key", BlockKey),
-    ("block", Block),
+    ("block", BlockCounters),
 )
 _NAMES = {structure: name for name, structure in STRUCTURES}
 
 
-def header() -> str:
+def render_header() -> str:
     """Render bpf/layouts.h."""
     lines = [
         "/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */",
@@ -275,12 +275,12 @@ def header() -> str:
         lines += ["};"]
     for name, structure in STRUCTURES:
         lines += ["", f"struct {name} {{"]
-        lines += [f"\t{_member(field)};" for field in structure._fields_]
+        lines += [f"\t{_render_member(field)};" for field in structure._fields_]
         lines += ["};"]
     return "\n".join([*lines, ""])
 
 
-def _member(field: Any) -> str:
+def _render_member(field: Any) -> str:
     name, kind = field[0], field[1]
     if issubclass(kind, ctypes.Array):
         return f"{_SIZES[kind._type_]} {name}[{kind._length_}]"
@@ -292,4 +292,4 @@ def _member(field: Any) -> str:
 if __name__ == "__main__":
     from pathlib import Path
 
-    (Path(__file__).parents[1] / "bpf" / "layouts.h").write_text(header(), encoding="utf-8")
+    (Path(__file__).parents[1] / "bpf" / "layouts.h").write_text(render_header(), encoding="utf-8")

@@ -14,12 +14,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ckptprof_collectors.ebpf.library import BpfError, Libbpf, find_libbpf
-from ckptprof_collectors.ebpf.maps import Map, Ring
+from ckptprof_collectors.ebpf.libbpf_loader import BpfError, Libbpf, find_libbpf
+from ckptprof_collectors.ebpf.maps import BpfMap, RingReader
 from ckptprof_collectors.kernelfs import UnavailableError
 
 CHECKSUMS = "CHECKSUMS"  # beside the objects, written by bpf/build.py: a line for each of its name, bytes and CRC-32
-__all__ = ["BpfError", "BpfObject", "Libbpf", "Link", "Map", "Ring", "checksum", "find_libbpf", "object_path"]
+__all__ = [
+    "BpfError",
+    "BpfMap",
+    "BpfObject",
+    "Libbpf",
+    "ProgramLink",
+    "RingReader",
+    "checksum",
+    "find_libbpf",
+    "object_path",
+]
 
 _OBJECTS = Path(__file__).parents[1] / "bpf"
 _TARGETS = {"aarch64": "arm64"}  # what uname says -> what the object's name says, where they differ
@@ -63,7 +73,7 @@ class _RunOptions(ctypes.Structure):
     )
 
 
-class Link:
+class ProgramLink:
     """A program's attachment to its hook; it ends with `close`, with its object, or with this process."""
 
     def __init__(self, lib: Libbpf, pointer: int) -> None:
@@ -87,8 +97,8 @@ class BpfObject:
         """Open `path`; raises BpfError (ENOEXEC if it is damaged or no eBPF object)."""
         self._lib = lib
         self._name = path.name
-        self._links: list[Link] = []
-        self._maps: dict[str, Map] = {}
+        self._links: list[ProgramLink] = []
+        self._maps: dict[str, BpfMap] = {}
         self._images: dict[str, bytearray] = {}
         self._mapped: dict[str, mmap.mmap] = {}
         self._loaded = False
@@ -97,28 +107,28 @@ class BpfObject:
             image = path.read_bytes()
         except OSError as error:
             raise BpfError(error.errno or errno.EIO, f"{path}: {error.strerror}") from None
-        if not _is_as_built(image, path):
+        if not _matches_checksum(image, path):
             reason = f"{path}: is not what {CHECKSUMS} beside it says: damaged, or not built by bpf/build.py"
             raise BpfError(errno.ENOEXEC, reason)
         stem = path.name.split(".")[0].encode()
         options = _OpenOptions(ctypes.sizeof(_OpenOptions), stem)
-        lib.take_log()
+        lib.consume_log()
         pointer = lib.call.bpf_object__open_mem(image, len(image), ctypes.byref(options))
-        self._pointer = lib.pointer(pointer, f"{path}: cannot be opened as an eBPF object")
+        self._pointer = lib.check_pointer(pointer, f"{path}: cannot be opened as an eBPF object")
 
-    def _open(self) -> int:
+    def _handle(self) -> int:
         if self._pointer is None:
             raise BpfError(errno.EBADF, f"{self._name}: is closed")
         return self._pointer
 
     def _program(self, name: str) -> int:
-        found = self._lib.call.bpf_object__find_program_by_name(self._open(), name.encode())
+        found = self._lib.call.bpf_object__find_program_by_name(self._handle(), name.encode())
         if not found:
             raise BpfError(errno.ENOENT, f"{self._name}: has no program {name}")
         return int(found)
 
     def _map(self, name: str) -> int:
-        found = self._lib.call.bpf_object__find_map_by_name(self._open(), name.encode())
+        found = self._lib.call.bpf_object__find_map_by_name(self._handle(), name.encode())
         if not found:
             raise BpfError(errno.ENOENT, f"{self._name}: has no map {name}")
         return int(found)
@@ -126,15 +136,15 @@ class BpfObject:
     def programs(self) -> list[str]:
         """Names of its programs: grouped by section, each in source order."""
         names: list[str] = []
-        pointer = self._lib.call.bpf_object__next_program(self._open(), None)
+        pointer = self._lib.call.bpf_object__next_program(self._handle(), None)
         while pointer:
             names.append(self._lib.call.bpf_program__name(pointer).decode())
-            pointer = self._lib.call.bpf_object__next_program(self._open(), pointer)
+            pointer = self._lib.call.bpf_object__next_program(self._handle(), pointer)
         return names
 
-    def autoload(self, program: str, wanted: bool) -> None:  # noqa: FBT001 - reads best as libbpf's own call
+    def set_autoload(self, program: str, enabled: bool) -> None:  # noqa: FBT001 - reads best as libbpf's own call
         """Say whether `load` takes this program; raises BpfError (EINVAL once loaded)."""
-        code = self._lib.call.bpf_program__set_autoload(self._program(program), wanted)
+        code = self._lib.call.bpf_program__set_autoload(self._program(program), enabled)
         self._lib.check(code, f"{self._name}: program {program}")
 
     def set_max_entries(self, name: str, entries: int) -> None:
@@ -153,7 +163,7 @@ class BpfObject:
         if name not in self._images:
             size = ctypes.c_size_t()
             start = self._lib.call.bpf_map__initial_value(self._map(name), ctypes.byref(size))
-            self._lib.pointer(start, f"{self._name}: {name} is no section of variables")
+            self._lib.check_pointer(start, f"{self._name}: {name} is no section of variables")
             self._images[name] = bytearray(ctypes.string_at(start, size.value))
         return memoryview(self._images[name])
 
@@ -174,25 +184,27 @@ class BpfObject:
         for name, image in self._images.items():
             code = self._lib.call.bpf_map__set_initial_value(self._map(name), bytes(image), len(image))
             self._lib.check(code, f"{self._name}: section {name}")
-        self._lib.take_log()
-        self._lib.check(self._lib.call.bpf_object__load(self._open()), f"{self._name}: cannot be loaded")
+        self._lib.consume_log()
+        self._lib.check(self._lib.call.bpf_object__load(self._handle()), f"{self._name}: cannot be loaded")
         self._loaded = True
 
-    def attach(self, program: str) -> Link:
+    def attach(self, program: str) -> ProgramLink:
         """Attach a loaded program to the hook that its section names; raises BpfError."""
-        self._lib.take_log()
+        self._lib.consume_log()
         pointer = self._lib.call.bpf_program__attach(self._program(program))
-        link = Link(self._lib, self._lib.pointer(pointer, f"{self._name}: program {program} cannot be attached"))
+        link = ProgramLink(
+            self._lib, self._lib.check_pointer(pointer, f"{self._name}: program {program} cannot be attached")
+        )
         self._links.append(link)
         return link
 
-    def map(self, name: str) -> Map:
+    def map(self, name: str) -> BpfMap:
         """Map of the loaded object, the same one each time; raises BpfError."""
         if name not in self._maps:
             pointer = self._map(name)
             if not self._loaded:
                 raise BpfError(errno.EINVAL, f"{self._name}: map {name} is not loaded")
-            self._maps[name] = Map(self._lib, name, pointer)
+            self._maps[name] = BpfMap(self._lib, name, pointer)
         return self._maps[name]
 
     def run_once(self, program: str, arguments: Sequence[int] = ()) -> int:
@@ -221,7 +233,7 @@ class BpfObject:
             self._lib.call.bpf_object__close(pointer)
 
 
-def _is_as_built(image: bytes, path: Path) -> bool:
+def _matches_checksum(image: bytes, path: Path) -> bool:
     """Test whether CHECKSUMS has the line of an object.
 
     libelf and libbpf trust much of what a file says, and libbpf 1.1 dies of SIGSEGV on some objects with a few damaged

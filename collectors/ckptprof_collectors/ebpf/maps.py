@@ -5,15 +5,15 @@ from __future__ import annotations
 import ctypes
 import errno
 
-from ckptprof_collectors.ebpf.library import BpfError, Libbpf
+from ckptprof_collectors.ebpf.libbpf_loader import BpfError, Libbpf
 
 _PER_CPU = frozenset({5, 6, 10})  # linux/bpf.h: BPF_MAP_TYPE_PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH
 _FIRST_CAPACITY = 128
-_MANY_LOOKS = 100  # in a row that need a quarter of the room: half of it goes
+_SHRINK_AFTER_LOOKUPS = 100  # in a row that need a quarter of the room: half of it goes
 _SampleFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
-class Map:
+class BpfMap:
     """One map of a loaded object; usable until the object is closed, then every call raises BpfError(EBADF).
 
     `stride_bytes` is the distance of two values of `lookup_batch`: `value_size`, or for a per-CPU map that of all
@@ -33,7 +33,7 @@ class Map:
             # It reads /sys/devices/system/cpu/possible, as the kernel counts them for its own copy.
             cpus = lib.check(call.libbpf_num_possible_cpus(), "number of possible CPUs")
             self.stride_bytes = cpus * -(-self.value_size // 8) * 8
-        self._capacity = self._small_looks = 0
+        self._capacity = self._small_lookups = 0
         self._keys = self._values = ctypes.create_string_buffer(0)
         self._value = ctypes.create_string_buffer(self.stride_bytes)
         self._count = ctypes.c_uint32()
@@ -41,9 +41,9 @@ class Map:
         self._place, self._next_place = (ctypes.create_string_buffer(place_bytes) for _ in range(2))
 
     def _grow(self, used: int) -> None:
-        wanted = max(2 * self._capacity, _FIRST_CAPACITY)
+        capacity = max(2 * self._capacity, _FIRST_CAPACITY)
         # More than the map holds is read only if entries come and go while it is walked.
-        self._resize(min(wanted, self.max_entries) if self._capacity < self.max_entries else wanted, used)
+        self._resize(min(capacity, self.max_entries) if self._capacity < self.max_entries else capacity, used)
 
     def _resize(self, capacity: int, used: int) -> None:
         old, self._capacity = (self._keys, self._values), capacity
@@ -61,9 +61,9 @@ class Map:
         """
         if not self._capacity:
             self._grow(0)
-        elif self._small_looks >= _MANY_LOOKS:
+        elif self._small_lookups >= _SHRINK_AFTER_LOOKUPS:
             self._resize(max(self._capacity // 2, _FIRST_CAPACITY), 0)
-            self._small_looks = 0
+            self._small_lookups = 0
         call, count, done = self._lib.call.bpf_map_lookup_batch, self._count, 0
         place, next_place, started = self._place, self._next_place, False
         while True:
@@ -83,13 +83,13 @@ class Map:
                 self._grow(done)
                 continue
             if code not in (0, -errno.ENOENT):
-                raise self._lib.error(code, f"map {self.name}: cannot be read")
+                raise self._lib.make_error(code, f"map {self.name}: cannot be read")
             done += count.value
             if code:  # ENOENT: that was the last bucket
                 break
             place, next_place, started = next_place, place, True
         is_small = 4 * done <= self._capacity and self._capacity > _FIRST_CAPACITY
-        self._small_looks = self._small_looks + 1 if is_small else 0
+        self._small_lookups = self._small_lookups + 1 if is_small else 0
         keys = memoryview(self._keys).cast("B")[: done * self.key_size]
         return done, keys, memoryview(self._values).cast("B")[: done * self.stride_bytes]
 
@@ -123,24 +123,24 @@ class Map:
         return True
 
 
-class Ring:
+class RingReader:
     """The reader of a ring buffer map; one per map, closed before or after its object."""
 
-    def __init__(self, lib: Libbpf, ring: Map) -> None:
+    def __init__(self, lib: Libbpf, ring: BpfMap) -> None:
         """Map it into memory; raises BpfError."""
         self._lib = lib
         self._records: list[bytes] = []
         self._limit = 0
         try:
-            self._function = _SampleFunction(self._take)
+            self._function = _SampleFunction(self._append_record)
         except MemoryError:
             reason = f"map {ring.name}: a callback needs executable memory, which a sandbox forbids"
             raise BpfError(errno.ENOMEM, reason) from None
         function = ctypes.cast(self._function, ctypes.c_void_p)
         pointer = lib.call.ring_buffer__new(ring.fd, function, None, None)
-        self._pointer: int | None = lib.pointer(pointer, f"ring buffer {ring.name}: cannot be opened")
+        self._pointer: int | None = lib.check_pointer(pointer, f"ring buffer {ring.name}: cannot be opened")
 
-    def _take(self, _context: int, data: int, size_bytes: int) -> int:
+    def _append_record(self, _context: int, data: int, size_bytes: int) -> int:
         self._records.append(ctypes.string_at(data, size_bytes))
         # libbpf counts the record as consumed before it looks at the result, so that a stop here loses nothing.
         return 0 if len(self._records) < self._limit else -errno.ECANCELED

@@ -18,7 +18,7 @@ _ARCHITECTURES = frozenset(("x86_64", "aarch64", "riscv64"))
 # statfs(2): file systems that mark a page dirty or under writeback until their device has it. Left out are those that
 # have no device (tmpfs), whose files are cached under another inode (overlayfs) or elsewhere (ZFS), and servers, which
 # may keep in memory what they have acknowledged (NFS, Lustre).
-_TRUSTED = frozenset((
+_SUPPORTED_FILE_SYSTEMS = frozenset((
     0xEF53,  # ext2, ext3, ext4
     0x58465342,  # xfs
     0x9123683E,  # btrfs
@@ -53,16 +53,16 @@ def _libc() -> Any:  # looked up at the first use, so that importing this module
     return libc
 
 
-def unwritten_bytes(fd: int) -> int | None:
+def count_unwritten_bytes(fd: int) -> int | None:
     """Bytes of an open file that are dirty or being written back, in whole pages; None: not available."""
     libc, system = _libc(), ctypes.create_string_buffer(_STATFS_BYTES)
     if os.uname().machine not in _ARCHITECTURES or libc.fstatfs(fd, system) != 0:
         return None
-    if ctypes.c_long.from_buffer(system).value & 0xFFFFFFFF not in _TRUSTED:
+    if ctypes.c_long.from_buffer(system).value & 0xFFFFFFFF not in _SUPPORTED_FILE_SYSTEMS:
         return None
-    whole, counts = _Range(0, 0), _Counts()  # a length of 0 means to the end of the file
+    entire_file, counts = _Range(0, 0), _Counts()  # a length of 0 means to the end of the file
     done = libc.syscall(
-        ctypes.c_long(_NUMBER), ctypes.c_uint(fd), ctypes.byref(whole), ctypes.byref(counts), ctypes.c_uint(0)
+        ctypes.c_long(_NUMBER), ctypes.c_uint(fd), ctypes.byref(entire_file), ctypes.byref(counts), ctypes.c_uint(0)
     )
     if done != 0:
         return None  # older than 6.5 (ENOSYS), filtered or not permitted (EPERM), hugetlbfs (EOPNOTSUPP)

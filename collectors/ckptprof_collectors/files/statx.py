@@ -80,6 +80,6 @@ def statx(path: bytes, *, dir_fd: int = _AT_FDCWD, flags: int = 0) -> FileStatus
     )
 
 
-def status_of(fd: int) -> FileStatus:
+def status_of_descriptor(fd: int) -> FileStatus:
     """Status of the file of a descriptor without querying a file server; raises OSError."""
     return statx(b"", dir_fd=fd, flags=_AT_EMPTY_PATH)

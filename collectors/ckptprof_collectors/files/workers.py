@@ -13,54 +13,54 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
-from ckptprof_collectors.files.views import Views
-from ckptprof_collectors.holders import HOLDERS, MAX_EACH
-from ckptprof_collectors.mounts.failuredomains import LOCAL
+from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES, MAX_PER_USER
+from ckptprof_collectors.files.process_roots import ProcessRoots
+from ckptprof_collectors.mounts.failure_domains import LOCAL
 from ckptprof_collectors.privileges import RAISED
 
 URGENT = "urgent"  # what is local, too, and done within a millisecond
-MAX_APART = 4  # threads for all that is neither
+MAX_REMOTE_THREADS = 4  # threads for all that is neither
 MAX_HUNG = 4  # of each pool: threads that were replaced and have not come back
 MAX_JOBS = 64  # of one domain
 MAX_DESCRIPTORS = 6  # of a job that is left off: the root, a folder and those above it
-_LEFT_OFF_SHARE = 4  # of the limit of open files, for those
+_SUSPENDED_SHARE = 4  # of the limit of open files, for those
 MAX_DOMAINS = 64
 _IDLE_SECONDS = 60.0
 HUNG_NS = 1_500_000_000
-_ON_THE_MACHINE = frozenset((LOCAL, URGENT))
-_APART = "apart"
+_LOCAL_POOLS = frozenset((LOCAL, URGENT))
+_REMOTE_POOL = "apart"
 
 Job = Callable[[], bool]  # does some tenths of a second of work, and returns whether there is more of it
 
 
-class _Turn:
-    __slots__ = ("began_ns", "domain", "hangs", "thread")
+class _RunningJob:
+    __slots__ = ("domain", "is_replaced", "start_ns", "thread")
 
     def __init__(self, domain: str) -> None:
         self.domain = domain
-        self.began_ns = time.monotonic_ns()
-        self.hangs = False  # another thread has taken the place of this one
+        self.start_ns = time.monotonic_ns()
+        self.is_replaced = False  # another thread has taken the place of this one
         self.thread = threading.get_ident()
 
 
-def most_left_off() -> int:
+def max_suspended() -> int:
     """Compute how many jobs may be suspended at a time, from the limit of open files."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_JOBS * MAX_DOMAINS if limit == resource.RLIM_INFINITY else limit // _LEFT_OFF_SHARE // MAX_DESCRIPTORS
+    return MAX_JOBS * MAX_DOMAINS if limit == resource.RLIM_INFINITY else limit // _SUSPENDED_SHARE // MAX_DESCRIPTORS
 
 
 class WorkerPool:
     """Bounded queues and bounded threads; a job too many is refused and counted."""
 
-    def __init__(self, *, limit: int = MAX_JOBS, may_be_left_off: Callable[[], int] = most_left_off) -> None:
+    def __init__(self, *, limit: int = MAX_JOBS, max_suspended_jobs: Callable[[], int] = max_suspended) -> None:
         """Take at most `limit` jobs a domain; threads start when there is work, and end when there is none."""
-        self._may_be_left_off = may_be_left_off
-        self.views = Views()
+        self._max_suspended = max_suspended_jobs
+        self.views = ProcessRoots()
         self._limit = limit
         self._changed = threading.Condition()
         self._queues: dict[str, deque[Job]] = {}
-        self._running: set[_Turn] = set()
-        self._begun: set[Job] = set()  # left off, to go on in their turn
+        self._running: set[_RunningJob] = set()
+        self._suspended: set[Job] = set()  # left off, to go on in their turn
         self._threads: Counter[str] = Counter()  # by pool; those that hang are not counted
         self._idle: Counter[str] = Counter()
         self.failed = 0
@@ -77,68 +77,70 @@ class WorkerPool:
             if queue is None:
                 queue = self._queues[domain] = deque()
             queue.append(job)
-            self._staff(_pool(domain))
+            self._start_threads(_pool(domain))
             self._changed.notify_all()
         return True
 
-    def tend(self) -> None:
+    def replace_hung(self) -> None:
         """Replace the threads that hang; to be called now and then by whoever puts jobs."""
         if not self._running:
             return
         now_ns = time.monotonic_ns()
         with self._changed:
-            hung = Counter(_pool(turn.domain) for turn in self._running if turn.hangs)
+            hung = Counter(_pool(turn.domain) for turn in self._running if turn.is_replaced)
             for turn in self._running:
                 pool = _pool(turn.domain)
-                if not turn.hangs and now_ns - turn.began_ns > HUNG_NS and hung[pool] < MAX_HUNG:
-                    turn.hangs = True
+                if not turn.is_replaced and now_ns - turn.start_ns > HUNG_NS and hung[pool] < MAX_HUNG:
+                    turn.is_replaced = True
                     hung[pool] += 1
                     self.replaced += 1
                     self._threads[pool] -= 1
-                    self._staff(pool)
-                    self._leave(turn)
+                    self._start_threads(pool)
+                    self._record_blocking(turn)
 
-    def _leave(self, turn: _Turn) -> None:
+    def _record_blocking(self, turn: _RunningJob) -> None:
         """Read nothing more of a user whose process holds a thread that looked for its root: there are few for all."""
         pid = self.views.entering.get(turn.thread)
         if pid:
-            HOLDERS.add(pid, lambda: turn not in self._running, counts=MAX_EACH)
+            BLOCKING_PROCESSES.add(pid, lambda: turn not in self._running, counts=MAX_PER_USER)
 
-    def hung(self) -> list[str]:
+    def hung_domains(self) -> list[str]:
         """Domains of the calls that do not return, one for each, replaced threads included."""
         now_ns = time.monotonic_ns()
         with self._changed:
-            return sorted(turn.domain for turn in self._running if now_ns - turn.began_ns > HUNG_NS)
+            return sorted(turn.domain for turn in self._running if now_ns - turn.start_ns > HUNG_NS)
 
-    def _staff(self, pool: str) -> None:
+    def _start_threads(self, pool: str) -> None:
         ready = sum(1 for _ in self._ready(pool))
-        if ready > self._idle[pool] and self._threads[pool] < (1 if pool in _ON_THE_MACHINE else MAX_APART):
+        if ready > self._idle[pool] and self._threads[pool] < (1 if pool in _LOCAL_POOLS else MAX_REMOTE_THREADS):
             self._threads[pool] += 1
             try:
-                threading.Thread(target=self._work, args=(pool,), name="worker", daemon=True).start()
+                threading.Thread(target=self._run, args=(pool,), name="worker", daemon=True).start()
             except RuntimeError:  # no more threads for this user, for the moment
                 self._threads[pool] -= 1
 
     def _ready(self, pool: str) -> Iterator[str]:
         """Yield the domains with work that nobody works on; of what is local, nobody but who hangs and was replaced."""
-        busy = {turn.domain for turn in self._running if not (turn.hangs and turn.domain in _ON_THE_MACHINE)}
+        busy = {turn.domain for turn in self._running if not (turn.is_replaced and turn.domain in _LOCAL_POOLS)}
         return (domain for domain in self._queues if _pool(domain) == pool and domain not in busy)
 
-    def waiting(self) -> bool:
+    def has_work(self) -> bool:
         """Test whether there is work to do, not counting what waits behind a hung call."""
-        self.tend()
+        self.replace_hung()
         now_ns = time.monotonic_ns()
         with self._changed:
-            late = [turn for turn in self._running if now_ns - turn.began_ns > HUNG_NS]
-            stuck = {turn.domain for turn in late if not (turn.hangs and turn.domain in _ON_THE_MACHINE)}
-            busy = {turn.domain for turn in self._running if turn not in late}
-            free = sum(not turn.hangs and _pool(turn.domain) == _APART for turn in late) < MAX_APART
-            return any(domain not in stuck and (free or domain in _ON_THE_MACHINE) for domain in (*self._queues, *busy))
+            hung = [turn for turn in self._running if now_ns - turn.start_ns > HUNG_NS]
+            stuck = {turn.domain for turn in hung if not (turn.is_replaced and turn.domain in _LOCAL_POOLS)}
+            busy = {turn.domain for turn in self._running if turn not in hung}
+            free = (
+                sum(not turn.is_replaced and _pool(turn.domain) == _REMOTE_POOL for turn in hung) < MAX_REMOTE_THREADS
+            )
+            return any(domain not in stuck and (free or domain in _LOCAL_POOLS) for domain in (*self._queues, *busy))
 
-    def _work(self, pool: str) -> None:
+    def _run(self, pool: str) -> None:
         RAISED.lower()  # a thread begins as the tick that started it
-        while (taken := self._take(pool)) is not None:
-            turn, job = taken
+        while (claimed := self._claim(pool)) is not None:
+            turn, job = claimed
             more = False
             try:
                 with RAISED:
@@ -147,22 +149,22 @@ class WorkerPool:
                 self.failed += 1
             with self._changed:
                 self._running.discard(turn)
-                self._leave_off(turn.domain, job) if more else self._begun.discard(job)
+                self._suspend(turn.domain, job) if more else self._suspended.discard(job)
                 self._changed.notify_all()
-                if turn.hangs:  # another has its place by now
-                    self._staff(pool)
+                if turn.is_replaced:  # another has its place by now
+                    self._start_threads(pool)
                     return
 
-    def _leave_off(self, domain: str, job: Job) -> None:
+    def _suspend(self, domain: str, job: Job) -> None:
         """Let others have their turn; not where so many are left off that their descriptors would be too many."""
         queue = self._queues.setdefault(domain, deque())
-        self._begun.add(job)
-        if len(self._begun) > self._may_be_left_off():
+        self._suspended.add(job)
+        if len(self._suspended) > self._max_suspended():
             queue.appendleft(job)
         else:
             queue.append(job)
 
-    def _take(self, pool: str) -> tuple[_Turn, Job] | None:
+    def _claim(self, pool: str) -> tuple[_RunningJob, Job] | None:
         """Wait for a job whose domain nobody works on; None once there has been none for long."""
         with self._changed:
             waited = False
@@ -177,13 +179,13 @@ class WorkerPool:
             job = queue.popleft()
             if queue:
                 self._queues[domain] = queue  # behind the others
-            turn = _Turn(domain)
+            turn = _RunningJob(domain)
             self._running.add(turn)
             return turn, job
 
 
 def _pool(domain: str) -> str:
-    return domain if domain in _ON_THE_MACHINE else _APART
+    return domain if domain in _LOCAL_POOLS else _REMOTE_POOL
 
 
 WORKERS = WorkerPool()  # of this process: threads that hang are the process's, too

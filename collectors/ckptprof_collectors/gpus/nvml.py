@@ -16,10 +16,10 @@ LIBRARY = "libnvidia-ml.so.1"
 MAX_GPUS = 64
 
 _MIB = 1 << 20
-_MOST = 1 << 62  # bytes; more is nonsense
+_MAX_BYTES = 1 << 62  # bytes; more is nonsense
 
 
-class Pcie:
+class PcieCounters:
     """Keeps what each GPU sent and received over PCIe since it was asked first: copies from and to its host.
 
     GPM tells the mean throughput between two samples of its own, however far apart they are (Hopper and newer); other
@@ -29,62 +29,62 @@ class Pcie:
     def __init__(self, nvml: Any, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml
         self._clock = clock
-        self._gpus: dict[int, _Gpm | _Counters | None] = {}
+        self._gpus: dict[int, _GpmCounter | _ByteCounter | None] = {}
 
     def read(self, number: int, handle: Any) -> tuple[int, int] | None:
         """Read (sent, received) of a GPU, cumulative; None: unknown, or the first call. Raises no NVMLError."""
         nvml = self._nvml
         try:
             if number not in self._gpus:
-                self._gpus[number] = self._begin(handle)
+                self._gpus[number] = self._open_counter(handle)
                 return None
-            known = self._gpus[number]
-            return None if known is None else known.read(handle)
+            counter = self._gpus[number]
+            return None if counter is None else counter.read(handle)
         except (nvml.NVMLError, AttributeError, ValueError, OverflowError):  # a binding of before knows none of it
             self._gpus[number] = None
             return None
 
-    def _begin(self, handle: Any) -> _Gpm | _Counters:
+    def _open_counter(self, handle: Any) -> _GpmCounter | _ByteCounter:
         nvml = self._nvml
         try:
             if nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
-                return _Gpm(nvml, handle, self._clock)
+                return _GpmCounter(nvml, handle, self._clock)
         except (nvml.NVMLError, AttributeError):
             pass
-        return _Counters(nvml, handle)
+        return _ByteCounter(nvml, handle)
 
 
-class _Gpm:
+class _GpmCounter:
     """A GPU with GPM: the sample of the look before, and what all looks came to."""
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float]) -> None:
         self._nvml, self._clock = nvml, clock
         self._metrics = nvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, nvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC
-        self._before, self._next = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
-        nvml.nvmlGpmSampleGet(handle, self._before)
+        self._previous, self._next = nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()
+        nvml.nvmlGpmSampleGet(handle, self._previous)
         self._at = clock()
-        self._moved = [0, 0]
+        self._transferred = [0, 0]
 
     def read(self, handle: Any) -> tuple[int, int]:
         nvml = self._nvml
         nvml.nvmlGpmSampleGet(handle, self._next)
         now = self._clock()
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(self._metrics)
-        asked.sample1, asked.sample2 = self._before, self._next
+        query = nvml.c_nvmlGpmMetricsGet_t()
+        query.version, query.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(self._metrics)
+        query.sample1, query.sample2 = self._previous, self._next
         for place, metric in enumerate(self._metrics):
-            asked.metrics[place].metricId = metric
-        nvml.nvmlGpmMetricsGet(asked)
+            query.metrics[place].metricId = metric
+        nvml.nvmlGpmMetricsGet(query)
         for place in range(len(self._metrics)):
-            told = asked.metrics[place]
-            moved = told.value * _MIB * (now - self._at)
-            if told.nvmlReturn == nvml.NVML_SUCCESS and 0 <= moved < _MOST - self._moved[place]:
-                self._moved[place] += int(moved)
-        self._before, self._next, self._at = self._next, self._before, now
-        return self._moved[0], self._moved[1]
+            result = query.metrics[place]
+            transferred = result.value * _MIB * (now - self._at)
+            if result.nvmlReturn == nvml.NVML_SUCCESS and 0 <= transferred < _MAX_BYTES - self._transferred[place]:
+                self._transferred[place] += int(transferred)
+        self._previous, self._next, self._at = self._next, self._previous, now
+        return self._transferred[0], self._transferred[1]
 
 
-class _Counters:
+class _ByteCounter:
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml = nvml
         self._fields = [nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES]
@@ -92,21 +92,21 @@ class _Counters:
 
     def read(self, handle: Any) -> tuple[int, int]:
         """Read the counters; raises ValueError if the GPU does not have them."""
-        told = self._nvml.nvmlDeviceGetFieldValues(handle, self._fields)
-        if any(one.nvmlReturn != self._nvml.NVML_SUCCESS for one in told):
+        values = self._nvml.nvmlDeviceGetFieldValues(handle, self._fields)
+        if any(one.nvmlReturn != self._nvml.NVML_SUCCESS for one in values):
             raise ValueError
-        sent, received = (int(one.value.ullVal) for one in told)
+        sent, received = (int(one.value.ullVal) for one in values)
         return sent, received
 
 
-class Gpus:
+class NvmlGpus:
     """The GPUs of this host. The driver is asked for at the first question, and not again where there is none."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
-        self._asked = False
-        self._pcie: Pcie | None = None
-        self._told_us: dict[int, int] = {}  # by GPU: up to when its use was told
+        self._is_loaded = False
+        self._pcie: PcieCounters | None = None
+        self._reported_us: dict[int, int] = {}  # by GPU: up to when its use was told
         self.has_library = False
         self.reason: str | None = None  # why nothing is told
 
@@ -121,7 +121,7 @@ class Gpus:
             self.reason = f"NVML: {error}"
             return None
 
-    def used_by(self, pids: Collection[int]) -> int | None:
+    def count_used_by(self, pids: Collection[int]) -> int | None:
         """Count the GPUs on which one of these processes computes; None: no driver, or none of them does.
 
         Pids are those of the pid namespace of the host, which is what the driver tells
@@ -130,17 +130,17 @@ class Gpus:
         nvml = self._driver()
         if nvml is None or not pids:
             return None
-        wanted, found = set(pids), 0
+        job_pids, found = set(pids), 0
         try:
             for number in range(min(MAX_GPUS, nvml.nvmlDeviceGetCount())):
                 handle = nvml.nvmlDeviceGetHandleByIndex(number)
-                found += any(one.pid in wanted for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+                found += any(one.pid in job_pids for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
         except nvml.NVMLError as error:
             self.reason = f"NVML: {error}"
             return None
         return found or None
 
-    def busy(self, starts: Mapping[int, int]) -> list[GpuUse]:
+    def read_use(self, starts: Mapping[int, int]) -> list[GpuUse]:
         """Read the use of the GPUs on which one of these pids (with its start in ticks) computes.
 
         A point is the share in percent of the sixth of a second to a second before it in which a kernel ran, whoever's;
@@ -150,7 +150,7 @@ class Gpus:
         if nvml is None or not starts:
             return []
         found: list[GpuUse] = []
-        pcie = self._pcie = self._pcie or Pcie(nvml)
+        pcie = self._pcie = self._pcie or PcieCounters(nvml)
         behind_ns = time.time_ns() - time.monotonic_ns()  # the driver stamps by the wall clock
         try:
             for number in range(min(MAX_GPUS, nvml.nvmlDeviceGetCount())):
@@ -159,32 +159,32 @@ class Gpus:
                 own = sorted(starts.keys() & running)
                 if not own:
                     continue
-                told = self._points(nvml, number, handle)
+                new_points = self._new_points(nvml, number, handle)
                 sent, received = pcie.read(number, handle) or (None, None)
-                if told or sent is not None:
-                    points = tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in told)
+                if new_points or sent is not None:
+                    points = tuple((at_us * 1000 - behind_ns, percent) for at_us, percent in new_points)
                     others = len(running) - len(own)
                     found += [GpuUse(pid, starts[pid], number, points, others, sent, received) for pid in own]
         except nvml.NVMLError as error:
             self.reason = f"NVML: {error}"
         return found
 
-    def _points(self, nvml: Any, number: int, handle: Any) -> list[tuple[int, int]]:
+    def _new_points(self, nvml: Any, number: int, handle: Any) -> list[tuple[int, int]]:
         """Read new points: (microseconds of the wall clock, percent)."""
-        since_us = self._told_us.get(number, 0)
+        since_us = self._reported_us.get(number, 0)
         try:
             _, samples = nvml.nvmlDeviceGetSamples(handle, nvml.NVML_GPU_UTILIZATION_SAMPLES, since_us)
         except nvml.NVMLError_NotFound:  # nothing new
             return []
         points = sorted((int(one.timeStamp), int(one.sampleValue.uiVal)) for one in samples if one.timeStamp > since_us)
         if points:
-            self._told_us[number] = points[-1][0]
+            self._reported_us[number] = points[-1][0]
         return points
 
     def _driver(self) -> Any:
-        if self._asked:
+        if self._is_loaded:
             return self._nvml
-        self._asked = True
+        self._is_loaded = True
         try:
             ctypes.CDLL(LIBRARY)
         except OSError:

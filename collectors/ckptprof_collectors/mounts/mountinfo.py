@@ -8,9 +8,9 @@ import select
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, has_the_hosts_pids, whole
-from ckptprof_collectors.mounts.remotefs import addresses_of, server_of
-from ckptprof_collectors.samples import FuseSample, Gone, MountInfo, Sample, text
+from ckptprof_collectors.kernelfs import KernelFile, KernelFs, UnavailableError, has_host_pids, parse_counter
+from ckptprof_collectors.mounts.remote_servers import parse_addresses, parse_server
+from ckptprof_collectors.samples import EntityGone, FuseSample, MountInfo, Sample, text
 
 # Their superblocks have an anonymous device (major 0) although a block device carries them. FUSE is not among them: any
 # user may mount one with a source of his choice (a real fuseblk has a real device number).
@@ -36,44 +36,44 @@ class FuseConnections:
 
     def __init__(self, fs: KernelFs) -> None:
         self._folder = fs.sys / "fs" / "fuse" / "connections"
-        self._files: dict[tuple[int, int], KeptFile | None] = {}
-        self._last: dict[tuple[int, int], FuseSample] = {}
+        self._files: dict[tuple[int, int], KernelFile | None] = {}
+        self._previous: dict[tuple[int, int], FuseSample] = {}
 
-    def follow(self, devices: Iterable[tuple[int, int]]) -> None:
+    def set_devices(self, devices: Iterable[tuple[int, int]]) -> None:
         """Take these (major, minor) of FUSE mounts for those that are there."""
-        wanted = set(sorted(set(devices))[:MAX_CONNECTIONS])
-        for device in [device for device in self._files if device not in wanted or self._files[device] is None]:
+        followed = set(sorted(set(devices))[:MAX_CONNECTIONS])
+        for device in [device for device in self._files if device not in followed or self._files[device] is None]:
             self._drop(device)  # what could not be had may be there now
-        for device in wanted - self._files.keys():
+        for device in followed - self._files.keys():
             major, minor = device
             try:
-                self._files[device] = KeptFile(self._folder / str(major << _MINOR_BITS | minor) / "waiting", chunk=64)
+                self._files[device] = KernelFile(self._folder / str(major << _MINOR_BITS | minor) / "waiting", chunk=64)
             except OSError:
                 self._files[device] = None
-        self._last = {device: sample for device, sample in self._last.items() if device in wanted}
+        self._previous = {device: sample for device, sample in self._previous.items() if device in followed}
 
     def read(self) -> list[FuseSample]:
         samples = []
-        for device, kept in self._files.items():
-            sample = FuseSample(*device, None if kept is None else _number(kept))
-            if sample != self._last.get(device):
-                self._last[device] = sample
-                samples.append(sample)
+        for device, file in self._files.items():
+            current = FuseSample(*device, None if file is None else _read_number(file))
+            if current != self._previous.get(device):
+                self._previous[device] = current
+                samples.append(current)
         return samples
 
     def _drop(self, device: tuple[int, int]) -> None:
-        kept = self._files.pop(device)
-        if kept is not None:
-            kept.close()
+        file = self._files.pop(device)
+        if file is not None:
+            file.close()
 
     def close(self) -> None:
         for device in list(self._files):
             self._drop(device)
 
 
-def _number(kept: KeptFile) -> int | None:
+def _read_number(file: KernelFile) -> int | None:
     try:
-        return whole(kept.read().strip())
+        return parse_counter(file.read().strip())
     except OSError:  # the connection has been aborted
         return None
 
@@ -115,22 +115,22 @@ def _raw_mount(line: bytes) -> RawMount | None:
         return None
 
 
-def mount_of(mounts: Sequence[RawMount], path: bytes) -> RawMount | None:
+def find_mount(mounts: Sequence[RawMount], path: bytes) -> RawMount | None:
     """Find the mount of an absolute path without symlinks; of mounts on one place the last hides the others.
 
     Nothing is touched on the file system itself: a dead NFS server cannot hold us up.
     """
-    best: RawMount | None = None
+    deepest: RawMount | None = None
     for mount in mounts:
         point = mount.mount_point.rstrip(b"/")
         if (path == point or path.startswith(point + b"/")) and (
-            best is None or len(mount.mount_point) >= len(best.mount_point)
+            deepest is None or len(mount.mount_point) >= len(deepest.mount_point)
         ):
-            best = mount
-    return best
+            deepest = mount
+    return deepest
 
 
-def device_of(fs: KernelFs, mount: RawMount, mounts: Sequence[RawMount] = ()) -> str | None:
+def find_device(fs: KernelFs, mount: RawMount, mounts: Sequence[RawMount] = ()) -> str | None:
     """Kernel name of the block device of a mount, through the upper directory of an overlay."""
     if mount.major:
         try:
@@ -139,16 +139,16 @@ def device_of(fs: KernelFs, mount: RawMount, mounts: Sequence[RawMount] = ()) ->
             return None
         return link.rpartition("/")[2].replace("!", "/")
     if mount.fs_type in ANONYMOUS_ON_DISK:
-        return device_at(fs, mount.source.partition(b":/")[0])  # bcachefs lists its members: /dev/sda:/dev/sdb
+        return device_of_node(fs, mount.source.partition(b":/")[0])  # bcachefs lists its members: /dev/sda:/dev/sdb
     if mount.fs_type == b"overlay" and (upper := _UPPER_DIRECTORY.search(mount.options)):
         path = re.sub(rb"\\(.)", rb"\1", unescape(upper[1]), flags=re.DOTALL)  # overlayfs itself escapes commas
-        below = mount_of(mounts, path)
+        below = find_mount(mounts, path)
         if below is not None and below.fs_type != b"overlay":
-            return device_of(fs, below)
+            return find_device(fs, below)
     return None
 
 
-def device_at(fs: KernelFs, path: bytes) -> str | None:
+def device_of_node(fs: KernelFs, path: bytes) -> str | None:
     """Kernel name of a path below /dev; None if it is no block device."""
     if not path.startswith(b"/dev/"):
         return None
@@ -164,7 +164,7 @@ def host_mounts(fs: KernelFs) -> Path:
     A container's root is another one. A service has mounts of its own, too, but the host's root: its own are meant.
     """
     own, init = fs.proc / "self", fs.proc / "1"
-    if not has_the_hosts_pids(fs):
+    if not has_host_pids(fs):
         return own
     try:
         roots = [_root(parse((folder / "mountinfo").read_bytes())) for folder in (own, init)]
@@ -178,7 +178,7 @@ def _root(mounts: Sequence[RawMount]) -> tuple[int, int, bytes] | None:
     return found[-1] if found else None
 
 
-class Mounts:
+class MountReader:
     """Reports each mount when first seen and whenever it changes, and its end."""
 
     name = "mounts"
@@ -187,10 +187,10 @@ class Mounts:
         """Open mountinfo; raises UnavailableError."""
         self._fs = fs
         try:
-            self._file = KeptFile(host_mounts(fs) / "mountinfo")
+            self._file = KernelFile(host_mounts(fs) / "mountinfo")
         except OSError as error:
             raise UnavailableError(f"/proc/self/mountinfo: {error.strerror}") from error
-        self._known: dict[int, MountInfo] = {}
+        self._infos: dict[int, MountInfo] = {}
         self.mounts: Sequence[MountInfo] = ()  # those that are there: another sequence whenever one of them changed
         self._data: bytes | None = None
         self._fuse = FuseConnections(fs)
@@ -201,9 +201,9 @@ class Mounts:
 
     def read(self) -> Sequence[Sample]:
         """Sample new, changed and removed mounts, and waiting FUSE requests; raises OSError."""
-        return [*self._changed(), *self._fuse.read()]
+        return [*self._changes(), *self._fuse.read()]
 
-    def _changed(self) -> list[Sample]:
+    def _changes(self) -> list[Sample]:
         if self._poll is not None and not self._poll.poll(0) and self._data is not None:
             return []
         data = self._file.read()
@@ -212,11 +212,11 @@ class Mounts:
         self._data = data
         mounts = parse(data)
         now = {mount.mount_id: self._info(mount, mounts) for mount in mounts}
-        self._fuse.follow((mount.major, mount.minor) for mount in mounts if is_fuse(mount.fs_type))
-        known, self._known = self._known, now
+        self._fuse.set_devices((mount.major, mount.minor) for mount in mounts if is_fuse(mount.fs_type))
+        before, self._infos = self._infos, now
         self.mounts = tuple(now.values())
-        samples: list[Sample] = [Gone("mount", str(mount_id)) for mount_id in known if mount_id not in now]
-        samples += [info for mount_id, info in now.items() if info != known.get(mount_id)]
+        samples: list[Sample] = [EntityGone("mount", str(mount_id)) for mount_id in before if mount_id not in now]
+        samples += [info for mount_id, info in now.items() if info != before.get(mount_id)]
         return samples
 
     def _info(self, mount: RawMount, mounts: Sequence[RawMount]) -> MountInfo:
@@ -229,9 +229,9 @@ class Mounts:
             mount_point=text(mount.mount_point),
             fs_type=remote[0],
             source=remote[1],
-            device=device_of(self._fs, mount, mounts),
-            server=server_of(*remote),
-            addresses=addresses_of(*remote),
+            device=find_device(self._fs, mount, mounts),
+            server=parse_server(*remote),
+            addresses=parse_addresses(*remote),
         )
 
     def close(self) -> None:

@@ -26,49 +26,49 @@ _SECONDS = 1.0  # it answers at once: only a fault of the kernel's is waited for
 class Netlink:
     """One socket in the agent's own network namespace."""
 
-    def __init__(self, family: int, what: str) -> None:
+    def __init__(self, family: int, family_name: str) -> None:
         """Open it; `what` names the family to a person. Raises UnavailableError."""
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
             self._socket.settimeout(_SECONDS)
         except OSError as error:
-            raise UnavailableError(f"{what}: {error.strerror}") from error
-        self._what = what
+            raise UnavailableError(f"{family_name}: {error.strerror}") from error
+        self._family_name = family_name
         self.sequence = 0  # of the last question: what has another one belongs to a dump that was broken off
 
-    def ask(self, kind: int, message: bytes, *, flags: int = DUMP) -> None:
+    def request(self, kind: int, message: bytes, *, flags: int = DUMP) -> None:
         """Send a question, for all that there is unless `flags` say otherwise; raises OSError."""
         self.sequence = (self.sequence + 1) & 0xFFFFFFFF
         self._socket.send(HEADER.pack(HEADER.size + len(message), kind, flags, self.sequence, 0) + message)
 
-    def part(self) -> bytes:
+    def receive(self) -> bytes:
         """Receive the next part of the answer, some messages; raises OSError."""
         return self._socket.recv(_PART_BYTES)
 
-    def ended(self, kind: int, body: bytes) -> bool:
+    def ends_answer(self, kind: int, body: bytes) -> bool:
         """Test whether a message ends the answer; raises OSError for a refusal."""
         if kind not in (ERROR, DONE):
             return False
         number = -int.from_bytes(body[:4], "little", signed=True)
         if number > 0 or kind == ERROR:
-            raise OSError(number, f"{self._what} refused the request")
+            raise OSError(number, f"{self._family_name} refused the request")
         return True
 
     def dump(self, kind: int, message: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield (type, body) of each message of the answer; raises OSError."""
-        self.ask(kind, message)
+        self.request(kind, message)
         for _ in range(MAX_PARTS):
-            for told, sequence, body in messages(self.part()):
+            for message_type, sequence, body in parse_messages(self.receive()):
                 if sequence == self.sequence:
-                    if self.ended(told, body):
+                    if self.ends_answer(message_type, body):
                         return
-                    yield told, body
+                    yield message_type, body
 
     def close(self) -> None:
         self._socket.close()
 
 
-def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+def parse_messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
     """Yield (type, sequence, body) of each message, up to the first malformed one."""
     at = 0
     while at + HEADER.size <= len(data):
@@ -79,7 +79,7 @@ def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         at += (size + 3) & ~3
 
 
-def attributes(data: bytes) -> dict[int, bytes]:
+def parse_attributes(data: bytes) -> dict[int, bytes]:
     """Attributes by type, up to the first malformed one."""
     found = {}
     at = 0

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import psutil
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs, UnavailableError, entries, read_int, read_text
+from ckptprof_collectors.kernelfs import KernelFile, KernelFs, UnavailableError, list_names, read_int, read_text
 from ckptprof_collectors.linetable import LineTable
-from ckptprof_collectors.samples import Gone, NicInfo, NicSample, Sample, text
+from ckptprof_collectors.samples import EntityGone, NicInfo, NicSample, Sample, text
 
 REVIEW_SECONDS = 10.0  # speed and carrier are asked of the driver: not more often than this
 _FIELDS = 16  # eight received, eight sent
@@ -28,7 +28,7 @@ _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+[vs]f\d+")  # phys_port_name, drivers 
 _Link = tuple[int | None, int | None]  # speed in Mbit/s (0 or less: not known), carrier
 
 
-def name_of(line: bytes) -> bytes | None:
+def parse_name(line: bytes) -> bytes | None:
     """Raw name in a line of /proc/net/dev; None for its header or its end."""
     name, colon, _ = line.rpartition(b":")  # numbers hold no colon; names may not, but that is others' promise
     return name.lstrip(b" ") or None if colon else None
@@ -46,7 +46,7 @@ def parse_line(line: bytes) -> NicSample | None:
         return None
 
 
-class Nics:
+class NicReader:
     """Reports the line of each interface that changed, and each interface when first seen, changed or gone."""
 
     name = "nics"
@@ -57,10 +57,10 @@ class Nics:
         self._is_live = fs.is_live
         self._clock = clock
         try:
-            self._file = KeptFile(fs.proc / "self" / "net" / "dev")  # /proc/net is a link to self/net
+            self._file = KernelFile(fs.proc / "self" / "net" / "dev")  # /proc/net is a link to self/net
         except OSError as error:
             raise UnavailableError(f"/proc/net/dev: {error.strerror}") from error
-        self._table = LineTable(name_of)
+        self._table = LineTable(parse_name)
         self._infos: dict[bytes, NicInfo] = {}
         self._review_at = clock() + REVIEW_SECONDS
 
@@ -72,16 +72,16 @@ class Nics:
             return [*self._relist(), *samples]
         if now >= self._review_at:
             self._review_at = now + REVIEW_SECONDS
-            return [*self._describe({name for name, info in self._infos.items() if info.countable}), *samples]
+            return [*self._describe({name for name, info in self._infos.items() if info.is_countable}), *samples]
         return samples
 
     def _relist(self) -> list[Sample]:
         samples: list[Sample] = [
-            Gone("interface", info.interface)
+            EntityGone("interface", info.interface)
             for name in self._table.departed
             if (info := self._infos.pop(name, None)) is not None
         ]
-        return samples + self._describe(set(self._table.by_name))
+        return samples + self._describe(set(self._table.lines_by_name))
 
     def _describe(self, names: set[bytes]) -> list[Sample]:
         countable, links = self._countable(), self._links()
@@ -94,8 +94,8 @@ class Nics:
         return samples
 
     def _countable(self) -> set[bytes]:
-        names = self._table.by_name.keys()
-        bottom = {name for name in names if not any(one.startswith("lower_") for one in entries(self._folder(name)))}
+        names = self._table.lines_by_name.keys()
+        bottom = {name for name in names if not any(one.startswith("lower_") for one in list_names(self._folder(name)))}
         hardware = {name for name in names if (self._folder(name) / "device").exists()}
         if hardware:
             return {
@@ -121,7 +121,7 @@ class Nics:
             speed_bits_per_second=megabits * 1_000_000 if megabits is not None and megabits > 0 else None,
             carrier=None if carrier is None else bool(carrier),
             driver=driver,
-            countable=countable,
+            is_countable=countable,
         )
 
     def _links(self) -> dict[str, _Link]:

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.networks.netlink import ROUTE, Netlink, attributes
-from ckptprof_collectors.samples import Gone, QdiscSample, Sample, text
+from ckptprof_collectors.networks.netlink import ROUTE, Netlink, parse_attributes
+from ckptprof_collectors.samples import EntityGone, QdiscSample, Sample, text
 
 _RTM_GETQDISC, _RTM_NEWQDISC = 38, 36
 _MESSAGE = struct.Struct("=BxxxiIII")  # tcmsg: family, interface, handle, parent, info
@@ -29,7 +29,7 @@ SHAPERS = frozenset(("tbf", "htb", "hfsc", "cbq", "netem", "cake", "ets", "drr")
 PAUSE_SECONDS_EACH = 0.002  # hundreds of interfaces, as of containers, are asked after less often
 
 
-class Qdiscs:
+class QdiscReader:
     """Reports each that counts when it changed, and its end."""
 
     name = "qdiscs"
@@ -41,7 +41,7 @@ class Qdiscs:
         self._netlink = Netlink(ROUTE, "rtnetlink")
         self._clock = clock
         self._next = 0.0
-        self._last: dict[tuple[int, int, int], QdiscSample] = {}
+        self._previous: dict[tuple[int, int, int], QdiscSample] = {}
         self._names: dict[int, str] = {}
 
     def read(self) -> Sequence[Sample] | None:
@@ -56,16 +56,16 @@ class Qdiscs:
             if kind != _RTM_NEWQDISC:
                 continue
             count += 1
-            told = parse(body, self._name)
-            if told is not None:
-                found[told[0], told[1].handle, told[1].parent] = told[1]
+            parsed = parse(body, self._name)
+            if parsed is not None:
+                found[parsed[0], parsed[1].handle, parsed[1].parent] = parsed[1]
         self._next = now + count * PAUSE_SECONDS_EACH
-        last, self._last = self._last, found
-        present = {sample.interface for sample in found.values()}
-        left = {sample.interface for key, sample in last.items() if key not in found}
-        self._names = {key[0]: sample.interface for key, sample in found.items()}
-        samples: list[Sample] = [Gone("qdisc", interface) for interface in sorted(left - present)]
-        samples += [sample for key, sample in found.items() if sample != last.get(key)]
+        before, self._previous = self._previous, found
+        present = {current.interface for current in found.values()}
+        departed = {current.interface for key, current in before.items() if key not in found}
+        self._names = {key[0]: current.interface for key, current in found.items()}
+        samples: list[Sample] = [EntityGone("qdisc", interface) for interface in sorted(departed - present)]
+        samples += [current for key, current in found.items() if current != before.get(key)]
         return samples
 
     def _name(self, index: int) -> str | None:
@@ -87,17 +87,17 @@ def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, Qdisc
     if len(body) < _MESSAGE.size:
         return None
     _, index, handle, parent, _ = _MESSAGE.unpack_from(body)
-    found = attributes(body[_MESSAGE.size :])
+    found = parse_attributes(body[_MESSAGE.size :])
     kind = text(found.get(_KIND, b"").rstrip(b"\0"))
     if not kind or kind == "noqueue" or (parent not in _ROOTS and kind not in SHAPERS):
         return None
     interface = name_of(index)
     if interface is None:
         return None
-    stats = attributes(found.get(_STATS2, b""))
+    stats = parse_attributes(found.get(_STATS2, b""))
     basic, queue, packets = stats.get(_BASIC, b""), stats.get(_QUEUE, b""), stats.get(_PACKETS64, b"")
     sent = _BASIC_STATS.unpack_from(basic) if len(basic) >= _BASIC_STATS.size else (None, None)
-    held = _QUEUE_STATS.unpack_from(queue) if len(queue) >= _QUEUE_STATS.size else (None,) * 5
+    queued = _QUEUE_STATS.unpack_from(queue) if len(queue) >= _QUEUE_STATS.size else (None,) * 5
     return index, QdiscSample(
         interface=interface,
         kind=kind,
@@ -105,21 +105,21 @@ def parse(body: bytes, name_of: Callable[[int], str | None]) -> tuple[int, Qdisc
         parent=parent,
         bytes=sent[0],
         packets=_number(packets, 0, 8) or sent[1],
-        drops=held[2],
-        overlimits=held[4],
-        backlog_bytes=held[1],
-        queued_packets=held[0],
+        drops=queued[2],
+        overlimits=queued[4],
+        backlog_bytes=queued[1],
+        queued_packets=queued[0],
         rate_bytes_per_second=_rate(kind, found.get(_OPTIONS, b"")),
     )
 
 
 def _rate(kind: str, options: bytes) -> int | None:
     if kind == "tbf":
-        told = attributes(options)
-        return _number(told.get(_TBF_RATE64, b""), 0, 8) or _number(told.get(_TBF_PARMS, b""), _RATE_AT, 4)
+        nested = parse_attributes(options)
+        return _number(nested.get(_TBF_RATE64, b""), 0, 8) or _number(nested.get(_TBF_PARMS, b""), _RATE_AT, 4)
     if kind == "netem":
-        told = attributes(options[_NETEM_BYTES:])
-        return _number(told.get(_NETEM_RATE64, b""), 0, 8) or _number(told.get(_NETEM_RATE, b""), 0, 4)
+        nested = parse_attributes(options[_NETEM_BYTES:])
+        return _number(nested.get(_NETEM_RATE64, b""), 0, 8) or _number(nested.get(_NETEM_RATE, b""), 0, 4)
     return None
 
 

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, entries, read_int, read_text, whole
-from ckptprof_collectors.samples import Gone, RdmaInfo, RdmaSample, Sample, text
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, list_names, parse_counter, read_int, read_text
+from ckptprof_collectors.samples import EntityGone, RdmaInfo, RdmaSample, Sample, text
 
 REVIEW_SECONDS = 10.0  # state and rate are asked of the device
 DATA_UNIT_BYTES = 4  # of port_rcv_data and port_xmit_data: "in units of 4 octets"
-_MOST_UNITS = ((1 << 63) - 1) // DATA_UNIT_BYTES  # all ones are what a device says that has fallen off its bus
+_MAX_UNITS = ((1 << 63) - 1) // DATA_UNIT_BYTES  # all ones are what a device says that has fallen off its bus
 # each counter by the files that may have it, the first that is there (drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa})
 _COUNTERS = (
     ("counters/port_rcv_data",),
@@ -40,21 +40,21 @@ _BYTES = (("hw_counters/rx_bytes",), ("hw_counters/tx_bytes",))  # of drivers wh
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec")
 
 
-class _Port:
+class _RdmaPort:
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
         self.info: RdmaInfo | None = None
-        self.last: RdmaSample | None = None
-        self._fds = [_first(folder, files) for files in _COUNTERS]
-        self._in_bytes = [_first(folder, files) for files in _BYTES] if self._fds[:2] == [None, None] else []
+        self.previous: RdmaSample | None = None
+        self._fds = [_open_first(folder, files) for files in _COUNTERS]
+        self._in_bytes = [_open_first(folder, files) for files in _BYTES] if self._fds[:2] == [None, None] else []
 
     def sample(self) -> RdmaSample:
         received, sent, *others = map(_read, self._fds)
         if self._in_bytes:
             received, sent = map(_read, self._in_bytes)
         else:
-            received, sent = map(_bytes_of, (received, sent))
+            received, sent = map(_to_bytes, (received, sent))
         return RdmaSample(self.name, received, sent, *others)
 
     def describe(self) -> RdmaInfo:
@@ -74,7 +74,7 @@ class _Port:
             return of_gid
         net = self.folder.parent.parent / "device" / "net"
         port = int(self.folder.name)
-        for candidate in entries(net):
+        for candidate in list_names(net):
             dev_port = read_int(net / candidate / "dev_port")
             if dev_port is not None and dev_port == port - 1:
                 return text(os.fsencode(candidate))
@@ -96,7 +96,7 @@ class RdmaPorts:
         """Open the counters of each port; raises UnavailableError if there is none."""
         self._class = fs.sys / "class" / "infiniband"
         self._clock = clock
-        self._ports: dict[str, _Port] = {}
+        self._ports: dict[str, _RdmaPort] = {}
         self._review_at = clock()
         if not self._list():
             raise UnavailableError("no RDMA port: /sys/class/infiniband is absent or empty")
@@ -107,10 +107,10 @@ class RdmaPorts:
             self._review_at = self._clock() + REVIEW_SECONDS
             samples += self._review()
         for port in self._ports.values():
-            sample = port.sample()
-            if sample != port.last:
-                port.last = sample
-                samples.append(sample)
+            current = port.sample()
+            if current != port.previous:
+                port.previous = current
+                samples.append(current)
         return samples
 
     def _review(self) -> list[Sample]:
@@ -118,11 +118,11 @@ class RdmaPorts:
         now = self._list()
         for name in self._ports.keys() - now.keys():
             self._ports.pop(name).close()
-            samples.append(Gone("port", name))
+            samples.append(EntityGone("port", name))
         for name, folder in now.items():
             port = self._ports.get(name)
             if port is None:
-                port = self._ports[name] = _Port(name, folder)
+                port = self._ports[name] = _RdmaPort(name, folder)
             info = port.describe()
             if info != port.info:
                 port.info = info
@@ -131,8 +131,8 @@ class RdmaPorts:
 
     def _list(self) -> dict[str, Path]:
         ports: dict[str, Path] = {}
-        for device in entries(self._class):
-            for number in filter(str.isdecimal, entries(self._class / device / "ports")):
+        for device in list_names(self._class):
+            for number in filter(str.isdecimal, list_names(self._class / device / "ports")):
                 ports[f"{text(os.fsencode(device))}/{number}"] = self._class / device / "ports" / number
         return ports
 
@@ -141,15 +141,15 @@ class RdmaPorts:
             port.close()
 
 
-def _first(folder: Path, files: Sequence[str]) -> int | None:
+def _open_first(folder: Path, files: Sequence[str]) -> int | None:
     for name in files:
         with contextlib.suppress(OSError):
             return os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
     return None
 
 
-def _bytes_of(units: int | None) -> int | None:
-    return None if units is None or units > _MOST_UNITS else units * DATA_UNIT_BYTES
+def _to_bytes(units: int | None) -> int | None:
+    return None if units is None or units > _MAX_UNITS else units * DATA_UNIT_BYTES
 
 
 def _read(fd: int | None) -> int | None:
@@ -157,6 +157,6 @@ def _read(fd: int | None) -> int | None:
     if fd is None:
         return None
     try:
-        return whole(os.pread(fd, 64, 0).strip())
+        return parse_counter(os.pread(fd, 64, 0).strip())
     except OSError:
         return None

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from ckptprof_collectors.holders import HOLDERS
-from ckptprof_collectors.hostfacts import Known
-from ckptprof_collectors.kernelfs import KernelFs, read_once, start_ticks_of
-from ckptprof_collectors.processes.programs import environment_of, program_of, whose
+from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
+from ckptprof_collectors.kernelfs import KernelFs, read_once, read_start_ticks
+from ckptprof_collectors.process_facts import ProcessFacts
+from ckptprof_collectors.processes.programs import job_owner_variables, known_variables, name_program
 from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, ProcessStat, text
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h, as is the next
@@ -39,7 +39,7 @@ RUNTIME_MARKS: tuple[tuple[bytes, str], ...] = (
     (b"/libnccl", "nccl"),
 )
 _INTERPRETERS = (b"python", b"pypy", b"torchrun", b"accelerate", b"deepspeed")
-_MAX_ABOVE = 8
+_MAX_ANCESTORS = 8
 _INIT = 1
 
 
@@ -50,17 +50,18 @@ class ProcessGone(Exception):  # noqa: N818 - a fact, not a fault
 class Process:
     """One live process; every read raises ProcessGone once it has ended."""
 
-    __slots__ = ("_io_fd", "_last_io", "_last_stat", "_stat_fd", "_statm_fd", "folder", "io", "keeps", "parent_pid",
+    __slots__ = ("_io_fd", "_previous_io", "_previous_stat", "_stat_fd", "_statm_fd", "folder", "io",
+        "keeps_open", "parent_pid",
                  "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
 
-    def __init__(self, fs: KernelFs, pid: int, *, keeps: bool = True) -> None:
+    def __init__(self, fs: KernelFs, pid: int, *, keeps_open: bool = True) -> None:
         """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
         self.pid = pid
-        self.keeps = keeps
+        self.keeps_open = keeps_open
         self.folder = os.fsencode(fs.proc) + b"/%d" % pid
         self.run = fs.run
         self._io_fd = self._stat_fd = self._statm_fd = -1
-        self._last_io = self._last_stat = b""
+        self._previous_io = self._previous_stat = b""
         self.io: ProcessIo | None = None
         self.stat: ProcessStat | None = None
         self.sizes: tuple[bytes, ...] = ()  # of its memory, in pages: all that is mapped, and what is resident of files
@@ -79,60 +80,60 @@ class Process:
         except BaseException:
             self.close()
             raise
-        if not keeps:
+        if not keeps_open:
             self.close()
 
     def read_io(self) -> bool:
         """Read the counters into `io`; return whether they changed."""
         try:
-            raw = os.pread(self._io_fd, 512, 0) if self.keeps else self._once(b"/io", 512)
+            raw = os.pread(self._io_fd, 512, 0) if self.keeps_open else self._read_unkept(b"/io", 512)
         except ProcessLookupError as error:
             raise ProcessGone from error
-        if raw == self._last_io:
+        if raw == self._previous_io:
             return False
-        self._last_io = raw
+        self._previous_io = raw
         self.io = parse_io(self.pid, self.start_ticks, raw)
         return self.io is not None
 
     def read_stat(self, page_bytes: int) -> bool:
         """Read the scheduler's and the memory's counters into `stat`; return whether they changed."""
         try:
-            raw = os.pread(self._stat_fd, 1024, 0) if self.keeps else self._once(b"/stat", 1024)
-            if self.keeps and self._statm_fd < 0:
+            raw = os.pread(self._stat_fd, 1024, 0) if self.keeps_open else self._read_unkept(b"/stat", 1024)
+            if self.keeps_open and self._statm_fd < 0:
                 self._statm_fd = os.open(self.folder + b"/statm", os.O_RDONLY | os.O_CLOEXEC)
-            memory = os.pread(self._statm_fd, 128, 0) if self.keeps else self._once(b"/statm", 128)
+            memory = os.pread(self._statm_fd, 128, 0) if self.keeps_open else self._read_unkept(b"/statm", 128)
         except (ProcessLookupError, FileNotFoundError) as error:
             raise ProcessGone from error
         joined = raw + memory
-        if joined == self._last_stat:
+        if joined == self._previous_stat:
             return False
-        self._last_stat = joined
+        self._previous_stat = joined
         self.sizes = tuple(memory.split(None, 3)[:3:2])
         self.stat = parse_stat(self.pid, self.start_ticks, raw, memory, page_bytes)
         return self.stat is not None
 
-    def confirm(self) -> None:
+    def check_alive(self) -> None:
         """Raise ProcessGone if it has ended: what was opened by its pid just now may be another process's."""
         try:
-            if self.keeps:  # statm, once it is open: stat adds up all threads, 0.3 ms of 5,000
+            if self.keeps_open:  # statm, once it is open: stat adds up all threads, 0.3 ms of 5,000
                 os.pread(self._stat_fd if self._statm_fd < 0 else self._statm_fd, 1, 0)
             else:
-                self._once(b"/statm", 128)
+                self._read_unkept(b"/statm", 128)
         except ProcessLookupError as error:
             raise ProcessGone from error
 
-    def _once(self, name: bytes, size: int) -> bytes:
+    def _read_unkept(self, name: bytes, size: int) -> bytes:
         """Read a file that is not kept open; raises ProcessGone if the pid is another process's by now."""
         try:
             raw = read_once(self.folder + name, size)
-            started = start_ticks_of(self.folder)  # after it: then it was this one's, too
+            started = read_start_ticks(self.folder)  # after it: then it was this one's, too
         except (FileNotFoundError, ProcessLookupError) as error:
             raise ProcessGone from error
         if started != self.start_ticks:
             raise ProcessGone
         return raw
 
-    def relax(self) -> None:
+    def close_statm(self) -> None:
         """Give back what only a watched process needs; it is opened again when wanted."""
         if self._statm_fd >= 0:
             os.close(self._statm_fd)
@@ -145,7 +146,7 @@ class Process:
                 os.close(fd)
                 setattr(self, name, -1)
 
-    def exit(self) -> ProcessExit:
+    def make_exit(self) -> ProcessExit:
         return ProcessExit(self.pid, self.start_ticks)
 
 
@@ -204,45 +205,45 @@ def is_kernel_thread(fs: KernelFs, pid: int) -> bool | None:
     return None if flags is None else bool(flags & _PF_KTHREAD)
 
 
-def parent_of(fs: KernelFs, pid: int) -> int | None:
+def read_parent(fs: KernelFs, pid: int) -> int | None:
     """Pid of the parent; None if the process has ended."""
     fields = _stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b"")
     return _number(fields, 1)
 
 
-def describe(process: Process, known: ProcessInfo | None = None) -> ProcessInfo:
+def describe(process: Process, previous: ProcessInfo | None = None) -> ProcessInfo:
     """Describe a process; raises ProcessGone.
 
     `known` is what was said of it before: that stays once its memory is gone, and all but its name and parent with it.
     It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
     """
-    info = _described(process.folder, process.run, process.start_ticks, process.parent_pid)
+    info = _describe_folder(process.folder, process.run, process.start_ticks, process.parent_pid)
     maps = _read(process.folder + b"/maps", 16 << 20)  # the last: as long as it has some, the rest was its own
-    process.confirm()
-    if maps == b"" and known is not None:
-        return known
+    process.check_alive()
+    if maps == b"" and previous is not None:
+        return previous
     runtimes = dict.fromkeys(name for mark, name in RUNTIME_MARKS if mark in (maps or b""))
     if maps and (b"/dev/nvidia" in maps or b"/dev/kfd" in maps):
         runtimes["gpu"] = None
     return msgspec.structs.replace(info, runtimes=tuple(runtimes))
 
 
-def _described(folder: bytes, run: Path, start_ticks: int, parent_pid: int) -> ProcessInfo:
-    known = Known(folder)
+def _describe_folder(folder: bytes, run: Path, start_ticks: int, parent_pid: int) -> ProcessInfo:
+    facts = ProcessFacts(folder)
     comm = (_read(folder + b"/comm", 64) or b"").rstrip(b"\n")
-    variables = known.environment()
+    variables = facts.environment()
     notebook = os.fsencode(variables.get("JPY_SESSION_NAME", ""))  # Jupyter's server sets it for a kernel
-    environment, cgroup, uid = environment_of(variables), _cgroup(folder), known.uid()
-    flags = _number(known.stat, 6)
+    environment, cgroup, uid = known_variables(variables), _cgroup(folder), facts.uid()
+    flags = _number(facts.stat, 6)
     return ProcessInfo(
-        pid=known.pid,
+        pid=facts.pid,
         start_ticks=start_ticks,
         parent_pid=parent_pid,
         uid=uid,
         comm=text(comm),
-        program=text(program_of(known.arguments(), comm, notebook)),
+        program=text(name_program(facts.arguments(), comm, notebook)),
         runtimes=(),
-        environment=environment | whose(run, cgroup, environment, uid),
+        environment=environment | job_owner_variables(run, cgroup, environment, uid),
         cgroup=cgroup,
         is_fork=None if flags is None else bool(flags & _PF_FORKNOEXEC),
         in_other_network=_in_other_network(folder),
@@ -257,7 +258,7 @@ def _in_other_network(folder: bytes) -> bool | None:
         return None
 
 
-def starters(process: Process) -> list[ProcessInfo]:
+def describe_launchers(process: Process) -> list[ProcessInfo]:
     """Describe the shells and launchers above a process, up to the next interpreter: nobody else will.
 
     Their mappings are not read; what is not this user's, or gone meanwhile, ends the list.
@@ -265,16 +266,16 @@ def starters(process: Process) -> list[ProcessInfo]:
     proc = os.path.dirname(process.folder)
     found: list[ProcessInfo] = []
     pid = process.parent_pid
-    while pid > _INIT and len(found) < _MAX_ABOVE and pid not in HOLDERS:
-        HOLDERS.reading = pid
+    while pid > _INIT and len(found) < _MAX_ANCESTORS and pid not in BLOCKING_PROCESSES:
+        BLOCKING_PROCESSES.reading = pid
         folder = proc + b"/%d" % pid
         fields = _stat_fields(_read(folder + b"/stat", 1024) or b"")
         started, above = _number(fields, 19), _number(fields, 1)
         if started is None or above is None or _runs_interpreter(folder):
             break
-        found.append(_described(folder, process.run, started, above))
+        found.append(_describe_folder(folder, process.run, started, above))
         pid = found[-1].parent_pid
-    HOLDERS.reading = process.pid
+    BLOCKING_PROCESSES.reading = process.pid
     return found
 
 
@@ -288,7 +289,7 @@ def _runs_interpreter(folder: bytes) -> bool:
     return executable.lstrip(b"-").startswith(_INTERPRETERS)
 
 
-def places(process: Process, limit: int = 16) -> list[bytes]:
+def candidate_folders(process: Process, limit: int = 16) -> list[bytes]:
     """Folders that may contain its files: those in its arguments, then the working directory. No cache."""
     found: list[bytes] = []
     for argument in (_read(process.folder + b"/cmdline", 16384) or b"").split(b"\0")[1:]:

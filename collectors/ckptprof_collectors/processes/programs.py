@@ -34,23 +34,27 @@ _POOL = re.compile(rb"\s*(?:import sys;\s*)?from ((?:multiprocessing|multiproces
 
 
 # debuggers and profilers, which run a script or a module in their own process
-_AROUND = frozenset(
+_WRAPPERS = frozenset(
     (
         b"IPython", b"cProfile", b"coverage", b"debugpy", b"ipdb", b"ipython", b"kernprof", b"memray", b"pdb",
         b"profile", b"pyinstrument", b"scalene", b"trace", b"viztracer",
     )
 )  # fmt: skip
-_KERNELS = frozenset((b"ipykernel", b"ipykernel_launcher"))  # of notebooks
+_NOTEBOOK_KERNELS = frozenset((b"ipykernel", b"ipykernel_launcher"))  # of notebooks
 
-FOLDER = "ckptprof-slurm/jobs"  # in /run, of root: a file for each job, by its number, of its prolog (deploy/slurm)
-WHOSE = ("SLURM_JOB_USER", "SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION")
-_MOST_BYTES = 4096
+SLURM_JOBS_FOLDER = (
+    "ckptprof-slurm/jobs"  # in /run, of root: a file for each job, by its number, of its prolog (deploy/slurm)
+)
+JOB_OWNER_VARIABLES = ("SLURM_JOB_USER", "SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION")
+_MAX_FILE_BYTES = 4096
 _LINE = re.compile(r"([A-Z_]{1,64})=([!-~]{1,256})")
 _JOB = re.compile(r"[0-9]{1,10}")
 _IN_CGROUP = re.compile(r"/job_([0-9]{1,10})/step_")
 
 
-def whose(run: Path, cgroup: str | None, environment: Mapping[str, str], uid: int | None) -> dict[str, str]:
+def job_owner_variables(
+    run: Path, cgroup: str | None, environment: Mapping[str, str], uid: int | None
+) -> dict[str, str]:
     """Variables that name the owner of a process's job; none where no prolog of root recorded the job.
 
     The cgroup names the job; where it does not, the environment may, for the job has to be of the same user.
@@ -59,13 +63,17 @@ def whose(run: Path, cgroup: str | None, environment: Mapping[str, str], uid: in
     job = environment.get("SLURM_JOB_ID", "") if placed is None else placed[1]
     if not _JOB.fullmatch(job):
         return {}
-    told = {found[1]: found[2] for line in _lines(run / FOLDER / job) if (found := _LINE.fullmatch(line)) is not None}
-    if uid is None or told.get("SLURM_JOB_UID") != str(uid):
+    variables = {
+        found[1]: found[2]
+        for line in _trusted_lines(run / SLURM_JOBS_FOLDER / job)
+        if (found := _LINE.fullmatch(line)) is not None
+    }
+    if uid is None or variables.get("SLURM_JOB_UID") != str(uid):
         return {}
-    return {name: told[name] for name in WHOSE if name in told}
+    return {name: variables[name] for name in JOB_OWNER_VARIABLES if name in variables}
 
 
-def _lines(path: Path) -> list[str]:
+def _trusted_lines(path: Path) -> list[str]:
     """Lines of a file that only root can have written; none of any other."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -75,14 +83,14 @@ def _lines(path: Path) -> list[str]:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != 0 or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             return []
-        return os.pread(fd, _MOST_BYTES, 0).decode("ascii", "replace").split("\n")
+        return os.pread(fd, _MAX_FILE_BYTES, 0).decode("ascii", "replace").split("\n")
     except OSError:
         return []
     finally:
         os.close(fd)
 
 
-def program_of(arguments: list[bytes], comm: bytes, notebook: bytes = b"") -> bytes:
+def name_program(arguments: list[bytes], comm: bytes, notebook: bytes = b"") -> bytes:
     """Find the base name of the script, the name of the module, or that of an executable that is no interpreter.
 
     What a process pool starts is named by the module that it starts; other code of `-c` or standard input has no name.
@@ -91,12 +99,12 @@ def program_of(arguments: list[bytes], comm: bytes, notebook: bytes = b"") -> by
     """
     rest = iter(arguments[1:])
     program = _run_by_interpreter(arguments, rest, comm)
-    if program in _KERNELS and notebook:
+    if program in _NOTEBOOK_KERNELS and notebook:
         return os.path.basename(notebook)
-    return _around(rest) or program if program in _AROUND else program
+    return _wrapped_program(rest) or program if program in _WRAPPERS else program
 
 
-def _around(rest: Iterator[bytes]) -> bytes:
+def _wrapped_program(rest: Iterator[bytes]) -> bytes:
     for argument in rest:
         if argument == b"-m":
             return next(rest, b"")
@@ -142,7 +150,7 @@ def _script(path: bytes) -> bytes:
     return name
 
 
-def environment_of(variables: Mapping[str, str]) -> dict[str, str]:
+def known_variables(variables: Mapping[str, str]) -> dict[str, str]:
     """Known variables of an environment, escaped and truncated."""
     return {
         key: text(os.fsencode(variables[key])[:_MAX_VALUE_BYTES]) for key in sorted(ENVIRONMENT_KEYS & variables.keys())

@@ -184,13 +184,13 @@ def canonical(number: int, machine: str) -> int:
     return _FROM_ARM64.get(number, UNKNOWN) if machine in {"aarch64", "arm64"} else UNKNOWN
 
 
-def name_of(call: int) -> str | None:
+def call_name(call: int) -> str | None:
     """Name of a call; None if it is not in the table."""
     return _NAMES.get(call)
 
 
-def doing(state: str, call: int | None, wait: str | None) -> str:
-    """Classify a sample (see `ThreadLook`) by what its thread was in.
+def classify(state: str, call: int | None, wait: str | None) -> str:
+    """Classify a sample (see `ThreadSample`) by what its thread was in.
 
     data | sync | close | create | rename | unlink | metadata | lock | sleep | network | poll | memory | other |
     running | fault (a page came in) | unknown.
@@ -198,12 +198,12 @@ def doing(state: str, call: int | None, wait: str | None) -> str:
     if state == "R":
         return "running"
     if call is None:
-        return _by_wait(wait, _STORAGE_WAITS) or _by_wait(wait, _WAITS) or "unknown"
+        return _word_of_wait(wait, _STORAGE_WAITS) or _word_of_wait(wait, _WAITS) or "unknown"
     if call == RUNNING:
-        return "fault" if state == "D" or _by_wait(wait, _STORAGE_WAITS) else "other"
+        return "fault" if state == "D" or _word_of_wait(wait, _STORAGE_WAITS) else "other"
     word = _WORDS.get(call, "other")
     if word == "data":  # on something that is no file?
-        return _by_wait(wait, _WAITS) or word
+        return _word_of_wait(wait, _WAITS) or word
     return word
 
 
@@ -212,5 +212,5 @@ def awaits_child(call: int | None, wait: str | None) -> bool:
     return (wait or "").startswith("do_wait") if call is None else call in _AWAITS
 
 
-def _by_wait(wait: str | None, table: tuple[tuple[str, str], ...]) -> str | None:
+def _word_of_wait(wait: str | None, table: tuple[tuple[str, str], ...]) -> str | None:
     return next((word for start, word in table if wait.startswith(start)), None) if wait else None

@@ -16,12 +16,16 @@ def test_its_statistics_are_told_with_how_to_enable_them(tmp_path: Path) -> None
     (on,) = kernel.gpudirect(put(tmp_path / "on", ENABLED.format(writes=1, mib=4)))
     (off,) = kernel.gpudirect(put(tmp_path / "off", DISABLED))
 
-    assert (on.status, on.text, on.fix) == ("ok", "nvidia-fs 2.20.5 counts what cuFile moves past all calls", None)
+    assert (on.status, on.text, on.fix) == (
+        "ok",
+        "nvidia-fs 2.20.5 counts the bytes that cuFile transfers outside of system calls",
+        None,
+    )
     assert off.status == "warn"
-    assert "nvidia-fs 2.20.5 moves data past all calls, and its statistics are off" in off.text
+    assert "nvidia-fs 2.20.5 transfers data outside of system calls, and its statistics are off" in off.text
     assert off.fix == (
         "as root, write 1 into /sys/module/nvidia_fs/parameters/rw_stats_enabled; `options nvidia-fs "
-        "rw_stats_enabled=1` in /etc/modprobe.d keeps it"
+        "rw_stats_enabled=1` in /etc/modprobe.d makes it permanent"
     )
 
 
@@ -35,7 +39,7 @@ def test_where_there_is_none_nothing_is_said(tmp_path: Path) -> None:
     (pool.parent / "vendor").write_text("0x10de\n")
     (told,) = kernel.gpudirect(fs)
     assert (told.status, told.fix) == ("ok", None)
-    assert "ordinary calls" in told.text
+    assert "ordinary system calls" in told.text
 
 
 def test_statistics_that_cannot_be_read_are_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +48,7 @@ def test_statistics_that_cannot_be_read_are_a_note(tmp_path: Path, monkeypatch: 
     def fail(_: object) -> bytes:
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr("ckptprof_collectors.kernelfs.KeptFile.read", fail)
+    monkeypatch.setattr("ckptprof_collectors.kernelfs.KernelFile.read", fail)
     (told,) = kernel.gpudirect(put(tmp_path, DISABLED))
 
     assert told.status == "note"

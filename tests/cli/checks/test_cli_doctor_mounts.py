@@ -17,7 +17,7 @@ from ckptprof.cli.checks import host
 from ckptprof.report.doctor import Check
 from ckptprof_collectors import kernelfs
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts import lustreclients
+from ckptprof_collectors.mounts import lustre_client
 
 Tree = Callable[..., KernelFs]
 LUSTRE = "41 1 0:41 / /ckpt rw - lustre 10.0.3.1@o2ib:/scratch rw"
@@ -54,9 +54,9 @@ def test_one_that_cannot_be_read_is_a_note(tmp_path: Path) -> None:
 
     assert [one.status for one in (none, hidden, gpfs, tag)] == ["note"] * 4
     assert "cannot be read ([Errno 2]" in none.text
-    assert "not told apart" in hidden.text
-    assert "gpfs of gpfs0: its client shows nothing that is read here" in gpfs.text
-    assert "requests without an answer are counted" in tag.text
+    assert "cannot be separated" in hidden.text
+    assert "gpfs of gpfs0: its client has no counters that ckptprof reads" in gpfs.text
+    assert "pending requests are counted" in tag.text
 
 
 def test_who_serves_a_fuse_mount_is_told_with_what_tells_of_it(tmp_path: Path) -> None:
@@ -73,14 +73,14 @@ def test_who_serves_a_fuse_mount_is_told_with_what_tells_of_it(tmp_path: Path) -
 
     assert (unseen.status, seen.status) == ("note", "note")
     assert unseen.text == (
-        "fuse.sshfs of host: who serves it is not seen; observed: nothing; not observed: the processor time and the "
-        "TCP connections of sshfs, how many requests have no answer, the time of each request, what is sent after "
-        "close(2) has returned"
+        "fuse.sshfs of host: its server process is not visible; observed: nothing; not observed: the processor time "
+        "and the TCP connections of sshfs, the number of pending requests, the time of each request, data sent after "
+        "close(2) returned"
     )
     assert seen.text == (
-        "fuse.sshfs of host: served by sshfs, process 50 with 70; observed: how many requests have no answer (3 have "
-        "none now), the processor time and the TCP connections of these processes; not observed: the time of each "
-        "request, what is sent after close(2) has returned"
+        "fuse.sshfs of host: served by sshfs, process 50 with 70; observed: the number of pending requests (3 "
+        "now), the processor time and the TCP connections of these processes; not observed: the time of each "
+        "request, data sent after close(2) returned"
     )
 
 
@@ -98,7 +98,7 @@ def test_a_mount_that_hangs_is_never_touched(tmp_path: Path) -> None:
 def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the settings of a Lustre are open, but not what it counted: it names what is missing."""
     LustreTree(tmp_path, osts=2, settings={"hybrid_io": 1})
-    read = kernelfs.read_some
+    read = kernelfs.read_limited
 
     def denied(path: Path) -> bytes:
         if "kernel/debug" in os.fspath(path):
@@ -106,7 +106,7 @@ def test_a_client_whose_counters_are_closed_is_a_note(tmp_path: Path, monkeypatc
         return read(path)
 
     (before,) = told(tmp_path, LUSTRE)
-    monkeypatch.setattr(lustreclients, "read_some", denied)
+    monkeypatch.setattr(lustre_client, "read_limited", denied)
     (found,) = told(tmp_path, LUSTRE)
 
     assert (before.status, found.status) == ("ok", "note")
@@ -120,7 +120,7 @@ def test_of_many_a_few_are_told(tmp_path: Path) -> None:
     found = told(tmp_path / "many", *many)
 
     assert len(found) == host.MAX_MOUNTS + 1
-    assert (found[0].id, found[-1].text) == ("mount:/h 50", "24 more remote mounts are not told here")
+    assert (found[0].id, found[-1].text) == ("mount:/h 50", "24 more remote mounts are not listed")
     assert told(tmp_path / "local") == []
     (unknown,) = host.remote(KernelFs(tmp_path / "nowhere"))
     assert unknown.status == "warn"
@@ -134,8 +134,8 @@ def test_a_disk_behind_a_fabric_is_told_with_its_paths(tmp_path: Path) -> None:
     (lost,) = host.paths(tree.fs)
 
     assert (live.id, live.status, live.fix) == ("disk:nvme1n1", "ok", None)
-    assert live.text.startswith("nvme1n1 is reached over tcp by 2 paths: ")
+    assert live.text.startswith("nvme1n1 is reached over tcp through 2 paths: ")
     assert lost.status == "warn"
-    assert lost.text == "nvme1n1 is reached over tcp by 2 paths: nvme1c1n1 to 10.0.0.3 is connecting"
+    assert lost.text == "nvme1n1 is reached over tcp through 2 paths: nvme1c1n1 to 10.0.0.3 is connecting"
     assert host.paths(NvmeTree(tmp_path / "near", transport="pcie").fs) == []
     assert host.paths(KernelFs(tmp_path / "none", tmp_path / "none", tmp_path / "none")) == []

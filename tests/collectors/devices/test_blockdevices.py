@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from tests.patience import wait_until
 
-from ckptprof_collectors.devices.blockdevices import REVIEW_SECONDS, BlockDevices
+from ckptprof_collectors.devices.block_devices import REVIEW_SECONDS, BlockDevices
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, Sample
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, EntityGone, Sample
 
 LOOP_CTL_ADD, LOOP_CTL_REMOVE, LOOP_SET_FD, LOOP_CLR_FD = 0x4C80, 0x4C81, 0x4C00, 0x4C01  # linux/loop.h
 FIELDS = DiskSample.__struct_fields__[1:]
@@ -82,7 +82,7 @@ def test_device_comes_and_goes(tmp_path: Path) -> None:
     collector.close()
 
     assert (set(infos(came)), set(disks(came))) == ({"sdb"}, {"sdb"})
-    assert went == [Gone("device", "sdb")]
+    assert went == [EntityGone("device", "sdb")]
     assert came == back
 
 
@@ -96,8 +96,8 @@ def test_head_stops_counting_when_its_path_appears(tmp_path: Path) -> None:
     together = infos(list(collector.read()))
     collector.close()
 
-    assert alone["nvme0n1"].countable
-    assert (together["nvme0n1"].countable, together["nvme0c0n1"].countable) == (False, True)
+    assert alone["nvme0n1"].is_countable
+    assert (together["nvme0n1"].is_countable, together["nvme0c0n1"].is_countable) == (False, True)
 
 
 def test_loop_attached_without_events_is_seen_after_its_first_io(tmp_path: Path) -> None:
@@ -172,11 +172,11 @@ def test_making_and_reading_it_starts_no_program() -> None:
         "seen = []\n"
         "names = {'subprocess.Popen', 'os.fork', 'os.forkpty', 'os.posix_spawn', 'os.system', 'os.exec'}\n"
         "sys.addaudithook(lambda event, _: seen.append(event) if event in names else None)\n"
-        "from ckptprof_collectors.devices.blockdevices import BlockDevices\n"
+        "from ckptprof_collectors.devices.block_devices import BlockDevices\n"
         "from ckptprof_collectors.kernelfs import KernelFs\n"
         "collector = BlockDevices(KernelFs())\n"
         "collector.read()\n"
-        "sys.exit(f'{seen} {collector._said}' if seen or collector._said else 0)\n"
+        "sys.exit(f'{seen} {collector._unreported}' if seen or collector._unreported else 0)\n"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
 
@@ -236,10 +236,10 @@ def test_live_loop_is_added_and_removed(collector: BlockDevices) -> None:
     """LOOP_CTL_ADD brings a description and counters in the next read, LOOP_CTL_REMOVE its end."""
     with loop_device(own_number(0)) as name:
         came = list(collector.read())
-    gone = Gone("device", name)
+    gone = EntityGone("device", name)
     went = until(collector, lambda samples: gone in samples)
 
-    assert not infos(came)[name].countable
+    assert not infos(came)[name].is_countable
     assert name in disks(came)
     assert gone in went
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.devices.blockdevices import name_of, numbers_of, parse_line
+from ckptprof_collectors.devices.block_devices import parse_line, parse_name, parse_numbers
 from ckptprof_collectors.samples import DiskSample
 
 # Captured: Firecracker VM, Linux 6.18.44, 2026-11-21.
@@ -36,7 +36,7 @@ def test_all_columns_of_a_real_line() -> None:
     )
 
     assert expected == parse_line(VDA)
-    assert numbers_of(VDA) == (254, 0)
+    assert parse_numbers(VDA) == (254, 0)
 
 
 def test_columns_that_an_older_kernel_lacks_are_none() -> None:
@@ -75,4 +75,4 @@ def test_no_bytes_make_it_fail(line: bytes) -> None:
     """Whatever a line holds, it gives a sample or None."""
     sample = parse_line(line)
 
-    assert sample is None or name_of(line) is not None
+    assert sample is None or parse_name(line) is not None

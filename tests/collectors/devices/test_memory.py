@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.devices.memory import Memory, _stalled
+from ckptprof_collectors.devices.memory import HostMemory, _stalled
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, number_after
 from ckptprof_collectors.samples import MemorySample, Unavailable
 
@@ -41,7 +41,7 @@ def tree(root: Path, meminfo: bytes = MEMINFO, vmstat: bytes = VMSTAT, **pressur
 
 def test_units_of_a_captured_machine(tmp_path: Path) -> None:
     """Kilobytes of meminfo and pages of vmstat become bytes, counts and microseconds stay."""
-    collector = Memory(tree(tmp_path, io=IO, memory=IO, cpu=IO))
+    collector = HostMemory(tree(tmp_path, io=IO, memory=IO, cpu=IO))
     (sample,) = collector.read()
     tree(tmp_path, cpu=IO.replace(b"3241074", b"3241075"))  # some task always waits for a CPU: that alone is no news
     again = list(collector.read())
@@ -69,7 +69,7 @@ def test_units_of_a_captured_machine(tmp_path: Path) -> None:
 
 def test_pressure_that_is_off_is_said_once(tmp_path: Path) -> None:
     """Without /proc/pressure its fields are None, the reason comes once and the rest works."""
-    collector = Memory(tree(tmp_path, memory=IO))
+    collector = HostMemory(tree(tmp_path, memory=IO))
     said, sample = collector.read()
     tree(tmp_path, vmstat=VMSTAT.replace(b"1144", b"1145"))
     later = list(collector.read())
@@ -84,7 +84,7 @@ def test_pressure_that_is_off_is_said_once(tmp_path: Path) -> None:
 
 def test_fields_that_a_kernel_lacks_are_none(tmp_path: Path) -> None:
     """An older or odd kernel's missing lines are unknown, not zero."""
-    collector = Memory(tree(tmp_path, meminfo=b"MemTotal: x kB\n", vmstat=b"", io=b"", memory=b"some avg10=1\n"))
+    collector = HostMemory(tree(tmp_path, meminfo=b"MemTotal: x kB\n", vmstat=b"", io=b"", memory=b"some avg10=1\n"))
     (sample,) = collector.read()
     collector.close()
 
@@ -98,7 +98,7 @@ def test_absent_file_is_unavailable(tmp_path: Path, missing: str) -> None:
     (tmp_path / missing).unlink()
 
     with pytest.raises(UnavailableError, match=missing):
-        Memory(fs)
+        HostMemory(fs)
 
 
 @given(st.binary())
@@ -117,7 +117,7 @@ def test_live_values_are_the_kernels() -> None:
         return int(found[1])
 
     low = [vmstat("nr_dirtied"), vmstat("nr_written"), vmstat("pgmajfault")]
-    collector = Memory(KernelFs())
+    collector = HostMemory(KernelFs())
     (sample,) = [sample for sample in collector.read() if isinstance(sample, MemorySample)]
     collector.close()
     high = [vmstat("nr_dirtied"), vmstat("nr_written"), vmstat("pgmajfault")]

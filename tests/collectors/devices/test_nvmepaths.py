@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.nvmetree import HEAD, NvmeTree
 
-from ckptprof_collectors.devices import nvmepaths
-from ckptprof_collectors.devices.blockdevices import REVIEW_SECONDS, BlockDevices
-from ckptprof_collectors.devices.nvmepaths import AGAIN_SECONDS, MAX_PATHS, NvmePaths
+from ckptprof_collectors.devices import nvme_paths
+from ckptprof_collectors.devices.block_devices import REVIEW_SECONDS, BlockDevices
+from ckptprof_collectors.devices.nvme_paths import MAX_PATHS, REOPEN_SECONDS, NvmePathReader
 from ckptprof_collectors.kernelfs import KernelFs, read_text
-from ckptprof_collectors.samples import DeviceInfo, Gone, NvmePath, Sample
+from ckptprof_collectors.samples import DeviceInfo, EntityGone, NvmePath, Sample
 
 
 def paths(samples: object) -> list[NvmePath]:
@@ -58,7 +58,7 @@ def test_a_controller_that_is_removed_is_gone(tmp_path: Path) -> None:
     after = paths(read(collector))
     collector.close()
 
-    assert Gone("device", "nvme1c1n1") in told
+    assert EntityGone("device", "nvme1c1n1") in told
     assert [(one.device, one.state) for one in after] == [("nvme1c0n1", "resetting")]
 
 
@@ -74,7 +74,7 @@ def test_a_controller_that_came_back_by_its_name_is_read_again(tmp_path: Path) -
         file.unlink()
     tree.state(0, "live")
     soon = paths(read(collector))
-    now += AGAIN_SECONDS
+    now += REOPEN_SECONDS
     later = paths(read(collector))
     collector.close()
 
@@ -138,7 +138,7 @@ def test_addresses_of_rdma_ports_are_read_once_for_all_paths(tmp_path: Path, mon
         asked.append(path)
         return read_text(path)
 
-    monkeypatch.setattr(nvmepaths, "read_text", asking)
+    monkeypatch.setattr(nvme_paths, "read_text", asking)
     collector = BlockDevices(tree.fs)
     told = paths(read(collector))
     collector.close()
@@ -178,10 +178,10 @@ def test_no_more_paths_are_read_than_there_is_room_for(tmp_path: Path) -> None:
         DeviceInfo(f"nvme1c{number}n1", 259, number, "nvme-path", (), True, "nvme-tcp", False, 0, None, None, None)  # noqa: FBT003 - a struct of the collectors
         for number in range(MAX_PATHS + 9)
     ]
-    collector = NvmePaths(KernelFs(sys=tmp_path / "sys"))
-    collector.follow(many)
+    collector = NvmePathReader(KernelFs(sys=tmp_path / "sys"))
+    collector.set_devices(many)
 
     assert len(collector.read()) == MAX_PATHS
-    collector.follow(many[-9:])
+    collector.set_devices(many[-9:])
     assert len(collector.read()) == 9
     collector.close()

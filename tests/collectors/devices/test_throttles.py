@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.leftovers import own
 
-from ckptprof_collectors.devices.throttles import Throttles, _of_v2, limits_of
+from ckptprof_collectors.devices.throttles import ThrottleReader, _read_v2, read_limits
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import ThrottleInfo
 
@@ -61,7 +61,7 @@ def test_limits_of_both_versions_are_found_up_to_the_root(tree: Tree) -> None:
     tree.write("v1/jobs/z/blkio.throttle.write_bps_device", "8:16 7\n")
     tree.write("v2/jobs/io.max", "8:16 rbps=max wbps=2000 riops=max wiops=30\n9:0 rbps=max wbps=max\n")
 
-    assert limits_of(tree.fs, 7) == [
+    assert read_limits(tree.fs, 7) == [
         ThrottleInfo("8:16", "/jobs/a", None, 1000, None, None, "sdb", 7),
         ThrottleInfo("8:16", "/", None, None, 50, None, "sdb", 7),
         ThrottleInfo("8:16", "/jobs", None, 2000, None, 30, "sdb", 7),
@@ -74,19 +74,19 @@ def test_a_container_sees_its_own_part(tree: Tree) -> None:
     tree.inside("4:blkio:/docker/abc/job\n0::/x\n")
     tree.write("v1/job/blkio.throttle.write_iops_device", "8:17 9\n")
 
-    assert limits_of(tree.fs, 7) == [ThrottleInfo("8:17", "/docker/abc/job", None, None, None, 9, None, 7)]
+    assert read_limits(tree.fs, 7) == [ThrottleInfo("8:17", "/docker/abc/job", None, None, None, 9, None, 7)]
 
 
 def test_only_what_changed_is_told(tree: Tree) -> None:
     """And that a limit was lifted."""
     tree.inside("0::/a\n")
     tree.write("v2/a/io.max", "8:16 rbps=5\n")
-    throttles = Throttles(tree.fs)
-    first, again = throttles.look(7), throttles.look(7)
+    throttles = ThrottleReader(tree.fs)
+    first, again = throttles.read_changes(7), throttles.read_changes(7)
     tree.write("v2/a/io.max", "8:16 rbps=6\n")
-    changed = throttles.look(7)
+    changed = throttles.read_changes(7)
     tree.write("v2/a/io.max", "")
-    lifted, later = throttles.look(7), throttles.look(7)
+    lifted, later = throttles.read_changes(7), throttles.read_changes(7)
 
     assert [info.read_bytes_per_second for info in (*first, *again, *changed)] == [5, 6]
     assert lifted == [ThrottleInfo("8:16", "/a", None, None, None, None, "sdb", 7)]
@@ -95,9 +95,9 @@ def test_only_what_changed_is_told(tree: Tree) -> None:
 
 def test_a_process_that_is_gone_has_none(tree: Tree) -> None:
     """It raises nothing."""
-    assert Throttles(tree.fs).look(8) == []
+    assert ThrottleReader(tree.fs).read_changes(8) == []
     tree.inside("garbage\n0::/../..\n:\n")
-    assert limits_of(tree.fs, 7) == []
+    assert read_limits(tree.fs, 7) == []
 
 
 @given(data=st.binary(max_size=120))
@@ -107,7 +107,7 @@ def test_no_bytes_make_it_fail(data: bytes, tmp_path_factory: pytest.TempPathFac
     folder.mkdir(exist_ok=True)
     (folder / "io.max").write_bytes(data + b"\n8:16 wbps=5\n")
 
-    limits = _of_v2(os.fsencode(folder))
+    limits = _read_v2(os.fsencode(folder))
     assert limits.get(b"8:16", {}).get("write_bytes_per_second") == 5
 
 
@@ -127,7 +127,7 @@ def test_a_limit_that_is_set_for_real_is_seen() -> None:
         with subprocess.Popen(["/usr/bin/sleep", "30"]) as child:
             (group / "cgroup.procs").write_text(str(child.pid))
             (group / "blkio.throttle.write_bps_device").write_text(f"{device} 123456789")
-            found = limits_of(KernelFs(), child.pid)
+            found = read_limits(KernelFs(), child.pid)
             child.kill()
     finally:
         group.rmdir()

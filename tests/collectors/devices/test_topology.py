@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.devices.topology import Topology
+from ckptprof_collectors.devices.topology import DeviceTopology
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import DeviceInfo
 
@@ -51,7 +51,7 @@ class Tree:
 
     def describe(self, device: str) -> DeviceInfo:
         """Describe a device that must be there."""
-        info = Topology(self.fs).describe(device, 1, 2)
+        info = DeviceTopology(self.fs).describe(device, 1, 2)
         assert info is not None
         return info
 
@@ -71,9 +71,15 @@ def test_sata_disk_and_its_partition(tree: Tree) -> None:
 
     disk, partition = tree.describe("sda"), tree.describe("sda1")
 
-    assert (disk.kind, disk.countable, disk.below, disk.transport, disk.rotational) == ("disk", True, (), "sata", True)
+    assert (disk.kind, disk.is_countable, disk.below, disk.transport, disk.rotational) == (
+        "disk",
+        True,
+        (),
+        "sata",
+        True,
+    )
     assert (disk.size_bytes, disk.model, disk.serial) == (1 << 20, "ST4000NM0035-1V4", "ZC1A2B3C")
-    assert (partition.kind, partition.countable, partition.below) == ("partition", False, ("sda",))
+    assert (partition.kind, partition.is_countable, partition.below) == ("partition", False, ("sda",))
     assert (partition.transport, partition.rotational, partition.size_bytes) == ("sata", True, 1 << 19)
 
 
@@ -105,7 +111,7 @@ def test_logical_volume_on_crypt_on_md_on_two_disks(tree: Tree) -> None:
 
     infos = {name: tree.describe(name) for name in ("sda", "sdb", "md0", "dm-0", "dm-1")}
 
-    assert {"sda", "sdb"} == {name for name, info in infos.items() if info.countable}
+    assert {"sda", "sdb"} == {name for name, info in infos.items() if info.is_countable}
     assert [infos[name].below for name in ("md0", "dm-0", "dm-1")] == [("sda", "sdb"), ("md0",), ("dm-0",)]
     assert (infos["md0"].model, infos["dm-0"].model, infos["dm-1"].model) == ("raid1", "crypt", "lvm")
     assert (infos["dm-1"].backing, infos["dm-1"].serial) == ("vg0-scratch", "LVM-abcdef")
@@ -119,7 +125,7 @@ def test_dm_multipath_counts_each_path(tree: Tree) -> None:
 
     infos = [tree.describe(name) for name in ("sda", "sdb", "dm-0")]
 
-    assert [info.countable for info in infos] == [True, True, False]
+    assert [info.is_countable for info in infos] == [True, True, False]
     assert infos[2].model == "mpath"
 
 
@@ -136,7 +142,7 @@ def test_plain_nvme_namespace_counts(tree: Tree) -> None:
 
     assert (
         info.kind,
-        info.countable,
+        info.is_countable,
         info.below,
         info.transport,
         info.rotational,
@@ -158,11 +164,11 @@ def test_nvme_multipath_counts_the_paths(tree: Tree) -> None:
 
     assert (
         head.kind,
-        head.countable,
+        head.is_countable,
         head.below,
         head.transport,
     ) == ("disk", False, ("nvme1c2n1", "nvme1c10n1"), "nvme-tcp")
-    assert (path.kind, path.countable, path.transport) == ("nvme-path", True, "nvme-tcp")
+    assert (path.kind, path.is_countable, path.transport) == ("nvme-path", True, "nvme-tcp")
     assert path.backing == "traddr=10.0.0.10,trsvcid=4420"
 
 
@@ -178,7 +184,7 @@ def test_loop_on_a_file_is_placed_by_the_mounts_without_touching_the_file(tree: 
     infos = [tree.describe("loop0"), tree.describe("loop1")]
 
     assert [info.below for info in infos] == [("vdb",), ("vda",)]
-    assert [(info.kind, info.countable) for info in infos] == [("loop", False)] * 2
+    assert [(info.kind, info.is_countable) for info in infos] == [("loop", False)] * 2
     assert infos[0].backing == "/mnt/big disk/image (deleted)"
 
 
@@ -200,7 +206,7 @@ def test_memory_and_pooled_volumes_are_no_storage_of_their_own(tree: Tree) -> No
 
     infos = {name: tree.describe(name) for name in ("zram0", "ram0", "zd16", "pmem0", "rbd0", "nbd0")}
 
-    assert {"pmem0", "rbd0", "nbd0"} == {name for name, info in infos.items() if info.countable}
+    assert {"pmem0", "rbd0", "nbd0"} == {name for name, info in infos.items() if info.is_countable}
     assert (infos["zram0"].kind, infos["ram0"].kind) == ("zram", "ram")
 
 
@@ -209,7 +215,7 @@ def test_cache_over_disks_does_not_count(tree: Tree) -> None:
     tree.device("pci0000:00/ata1/block/sda")
     tree.stack("virtual/block/bcache0", "sda")
 
-    assert (tree.describe("bcache0").countable, tree.describe("bcache0").below) == (False, ("sda",))
+    assert (tree.describe("bcache0").is_countable, tree.describe("bcache0").below) == (False, ("sda",))
 
 
 def test_name_with_a_slash(tree: Tree) -> None:
@@ -228,4 +234,4 @@ def test_what_cannot_be_read_is_none(tree: Tree) -> None:
     info = tree.describe("odd0")
 
     assert (info.size_bytes, info.rotational, info.model, info.serial) == (None, None, None, None)
-    assert Topology(tree.fs).describe("gone0", 1, 2) is None
+    assert DeviceTopology(tree.fs).describe("gone0", 1, 2) is None

@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_SECONDS
 
-from ckptprof_collectors.ebpf import library as bpflibrary
-from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Libbpf, Ring, checksum, find_libbpf, object_path
+from ckptprof_collectors.ebpf import libbpf_loader as bpflibrary
+from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Libbpf, RingReader, checksum, find_libbpf, object_path
 from ckptprof_collectors.kernelfs import UnavailableError
 
 SOURCE = r"""
@@ -101,7 +101,7 @@ def opened(lib: Libbpf, compiled: Path) -> Iterator[BpfObject]:
     """Return the object, open, with only the program `count` wanted."""
     with closing(BpfObject(lib, compiled)) as small:
         for program in small.programs():
-            small.autoload(program, program == "count")
+            small.set_autoload(program, program == "count")
         yield small
 
 
@@ -183,7 +183,7 @@ def test_a_view_outlives_the_object(lib: Libbpf, compiled: Path) -> None:
     """A section that someone still looks at stays mapped: reading it never crashes."""
     small = BpfObject(lib, compiled)
     for program in small.programs():
-        small.autoload(program, program == "hits")
+        small.set_autoload(program, program == "hits")
     small.load()
     calls = small.section(".bss")
     small.run_once("hits")
@@ -283,7 +283,7 @@ def test_a_per_cpu_map_has_a_value_of_each_cpu(loaded: BpfObject) -> None:
 @on_kernel
 def test_a_ring_gives_its_records_in_order_and_no_more_than_asked(lib: Libbpf, loaded: BpfObject) -> None:
     """A limit loses nothing, the descriptor polls readable, and a full ring is no error for the reader."""
-    ring = Ring(lib, loaded.map("ring"))
+    ring = RingReader(lib, loaded.map("ring"))
     poller = select.poll()
     poller.register(ring.fileno(), select.POLLIN)
     assert (ring.consume(10), poller.poll(0)) == ([], [])
@@ -308,7 +308,7 @@ def test_a_link_counts_from_attach_to_close(lib: Libbpf, compiled: Path) -> None
     with closing(BpfObject(lib, compiled)) as small, closing(BpfObject(lib, compiled)) as other:
         for each in (small, other):
             for program in each.programs():
-                each.autoload(program, program == "hits")
+                each.set_autoload(program, program == "hits")
             each.load()
         calls, others = small.section(".bss").cast("Q"), other.section(".bss").cast("Q")
         link = small.attach("hits")
@@ -329,7 +329,7 @@ def test_closing_an_object_detaches_it(lib: Libbpf, compiled: Path) -> None:
     """Nothing fires afterwards, every call names what is closed, and closing again does nothing."""
     small = BpfObject(lib, compiled)
     for program in small.programs():
-        small.autoload(program, program == "hits")
+        small.set_autoload(program, program == "hits")
     small.load()
     link, calls, live = small.attach("hits"), small.section(".bss").cast("Q"), small.map("live")
     small.close()
@@ -350,7 +350,7 @@ def test_a_refused_program_shows_the_verifiers_words(lib: Libbpf, compiled: Path
     """The error has the end of the log, nothing lands on stderr, and another program of the file can be tried."""
     with closing(BpfObject(lib, compiled)) as small:
         for program in small.programs():
-            small.autoload(program, program == "refused")
+            small.set_autoload(program, program == "refused")
         with pytest.raises(BpfError) as caught:
             small.load()
         with pytest.raises(BpfError):
@@ -362,7 +362,7 @@ def test_a_refused_program_shows_the_verifiers_words(lib: Libbpf, compiled: Path
     assert caught.value.strerror.startswith("small.bpf.o: cannot be loaded: Permission denied")
     with closing(BpfObject(lib, compiled)) as again:
         for program in again.programs():
-            again.autoload(program, program == "hits")
+            again.set_autoload(program, program == "hits")
         again.load()
         assert again.run_once("hits") == 0
     assert capfd.readouterr() == ("", "")
@@ -373,7 +373,7 @@ def test_a_hook_that_is_not_there_is_named(lib: Libbpf, compiled: Path) -> None:
     """The program loads, its attachment fails with the reason, and the object goes on."""
     with closing(BpfObject(lib, compiled)) as small:
         for program in small.programs():
-            small.autoload(program, program in ("nowhere", "hits"))
+            small.set_autoload(program, program in ("nowhere", "hits"))
         small.load()
         with pytest.raises(BpfError, match="program nowhere cannot be attached: No such file") as caught:
             small.attach("nowhere")
@@ -386,7 +386,7 @@ def test_a_hook_that_is_not_there_is_named(lib: Libbpf, compiled: Path) -> None:
 def test_names_that_are_not_there(opened: BpfObject) -> None:
     """Programs, maps and sections that an object has not are errors by name, and no map is given before the load."""
     for code, wrong in (
-        (errno.ENOENT, lambda: opened.autoload("none", wanted=True)),
+        (errno.ENOENT, lambda: opened.set_autoload("none", enabled=True)),
         (errno.ENOENT, lambda: opened.map("none")),
         (errno.ENOENT, lambda: opened.section(".data.none")),
         (errno.EINVAL, lambda: opened.map("live")),
@@ -487,7 +487,7 @@ def test_a_kernel_without_types_is_named(compiled: Path) -> None:
         for wanted in ("typed", "hits"):
             with contextlib.closing(BpfObject(find_libbpf(), pathlib.Path({str(compiled)!r}))) as small:
                 for program in small.programs():
-                    small.autoload(program, program == wanted)
+                    small.set_autoload(program, program == wanted)
                 try:
                     small.load()
                     print(wanted, "loads")
@@ -516,7 +516,7 @@ def test_objects_are_found_by_machine(tmp_path: Path) -> None:
 
 def test_no_library_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is fit for a person who must now do something."""
-    monkeypatch.delenv(bpflibrary.OVERRIDE, raising=False)
+    monkeypatch.delenv(bpflibrary.LIBRARY_VARIABLE, raising=False)
 
     with pytest.raises(UnavailableError, match=r"libbpf\.so\.1 is not there.*apt install libbpf1"):
         find_libbpf(bundled=tmp_path / "_lib", folders=[tmp_path])
@@ -524,7 +524,7 @@ def test_no_library_is_named_with_what_to_install(tmp_path: Path, monkeypatch: p
 
 def test_an_old_library_is_named_as_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ubuntu 22.04 has only libbpf.so.0: that is said, with its path."""
-    monkeypatch.delenv(bpflibrary.OVERRIDE, raising=False)
+    monkeypatch.delenv(bpflibrary.LIBRARY_VARIABLE, raising=False)
     (tmp_path / "libbpf.so.0.5.0").write_bytes(b"")
 
     with pytest.raises(UnavailableError, match=r"libbpf\.so\.0\.5\.0 is libbpf 0\.x.*unusable.*apt install libbpf1"):
@@ -544,7 +544,7 @@ def test_an_override_is_the_only_one_tried(
     if code:
         (tmp_path / "x.c").write_text(code)
         subprocess.run(["clang", "-shared", "-nostdlib", "-o", library, tmp_path / "x.c"], check=True)
-    monkeypatch.setenv(bpflibrary.OVERRIDE, str(library))
+    monkeypatch.setenv(bpflibrary.LIBRARY_VARIABLE, str(library))
 
     with pytest.raises(UnavailableError, match=said) as caught:
         find_libbpf()
@@ -616,7 +616,7 @@ def test_an_override_that_others_can_change_is_refused(
         "mode": lambda: library.chmod(0o666),
         "folder": lambda: place.chmod(0o777),
     }[changed]()
-    monkeypatch.setenv(bpflibrary.OVERRIDE, str(library))
+    monkeypatch.setenv(bpflibrary.LIBRARY_VARIABLE, str(library))
 
     with pytest.raises(UnavailableError, match="is not loaded: others than root can change it"):
         find_libbpf()
@@ -632,14 +632,14 @@ def test_callbacks_work_where_memory_may_not_be_made_executable(compiled: Path) 
         f"""
         import contextlib, ctypes, pathlib
         assert ctypes.CDLL(None).prctl(65, 1, 0, 0, 0) == 0  # PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN
-        from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, Ring, find_libbpf
+        from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, RingReader, find_libbpf
         lib = find_libbpf()
         with contextlib.closing(BpfObject(lib, pathlib.Path({str(compiled)!r}))) as small:
             for program in small.programs():
-                small.autoload(program, program == "count")
+                small.set_autoload(program, program == "count")
             small.load()
             try:
-                ring = Ring(lib, small.map("ring"))
+                ring = RingReader(lib, small.map("ring"))
                 small.run_once("count", [0, 1234])
                 print(int.from_bytes(ring.consume(1)[0], "little"))
             except BpfError as error:

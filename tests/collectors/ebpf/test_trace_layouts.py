@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.ebpf import files as tracefiles
+from ckptprof_collectors.ebpf import file_records as tracefiles
 from ckptprof_collectors.ebpf import layouts
 from ckptprof_collectors.ebpf.hooks import OBJECTS
 
@@ -100,11 +100,11 @@ def test_every_shared_structure_is_in_some_object() -> None:
 
 def test_the_header_is_the_one_that_is_generated() -> None:
     """`python -m ckptprof_collectors.ebpf.layouts` would change nothing."""
-    assert (OBJECTS / "layouts.h").read_text(encoding="utf-8") == layouts.header()
+    assert (OBJECTS / "layouts.h").read_text(encoding="utf-8") == layouts.render_header()
 
 
 def test_the_formats_have_the_size_of_the_structures() -> None:
     """What is unpacked is as long as what the kernel hands over."""
-    assert tracefiles.SESSION.size == ctypes.sizeof(layouts.Session)
-    assert tracefiles.KEY.size == ctypes.sizeof(layouts.Key)
-    assert tracefiles.HEAD.size == ctypes.sizeof(layouts.Head)
+    assert tracefiles.SESSION.size == ctypes.sizeof(layouts.FileSession)
+    assert tracefiles.KEY.size == ctypes.sizeof(layouts.SessionKey)
+    assert tracefiles.HEAD.size == ctypes.sizeof(layouts.RecordHead)

@@ -8,9 +8,9 @@ from typing import cast
 
 import pytest
 
-from ckptprof_collectors.ebpf.blocks import BlockReader
-from ckptprof_collectors.ebpf.layouts import Block, BlockKey
-from ckptprof_collectors.ebpf.libbpf import Map
+from ckptprof_collectors.ebpf.block_requests import BlockReader
+from ckptprof_collectors.ebpf.layouts import BlockCounters, BlockKey
+from ckptprof_collectors.ebpf.libbpf import BpfMap
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import BlockActivity
 
@@ -20,10 +20,10 @@ class _Counters:
     """A map of one entry, of two processors."""
 
     key: BlockKey
-    own: tuple[Block, Block]
+    own: tuple[BlockCounters, BlockCounters]
     key_size: int = 8
-    value_size: int = len(bytes(Block()))
-    stride_bytes: int = 2 * len(bytes(Block()))
+    value_size: int = len(bytes(BlockCounters()))
+    stride_bytes: int = 2 * len(bytes(BlockCounters()))
 
     def lookup_batch(self) -> tuple[int, bytes, bytes]:
         """Return (entries, keys, values)."""
@@ -31,7 +31,7 @@ class _Counters:
 
 
 def _read(root: Path, counters: _Counters) -> list[BlockActivity]:
-    return BlockReader(KernelFs(sys=root), cast("Map", counters)).read()
+    return BlockReader(KernelFs(sys=root), cast("BpfMap", counters)).read()
 
 
 @pytest.mark.parametrize(("told", "expected"), [("7 0", 0), ("0 3", 3), ("", 1), ("x y", 1), (None, 1)])
@@ -41,7 +41,7 @@ def test_the_kernel_tells_what_is_in_flight(tmp_path: Path, told: str | None, ex
     disk.mkdir(parents=True)
     if told is not None:
         (disk / "inflight").write_text(f"    {told}\n")
-    first, second = Block(requests=2, issued=4, bytes=8192), Block(requests=1, bytes=4096)
+    first, second = BlockCounters(requests=2, issued=4, bytes=8192), BlockCounters(requests=1, bytes=4096)
 
     (seen,) = _read(tmp_path, _Counters(BlockKey(device=7 << 20 | 7, writes=1), (first, second)))
 

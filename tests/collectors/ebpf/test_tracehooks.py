@@ -11,9 +11,17 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.ebpf import hooks as tracehooks
-from ckptprof_collectors.ebpf.hooks import BLOCK, ESSENTIAL, OPTIONAL, Hook, Hooked, KernelTypes, hook_up
+from ckptprof_collectors.ebpf.hooks import (
+    BLOCK_HOOKS,
+    ESSENTIAL_HOOKS,
+    OPTIONAL_HOOKS,
+    AttachedObject,
+    Hook,
+    KernelTypes,
+    load_and_attach,
+)
 from ckptprof_collectors.ebpf.libbpf import BpfError, BpfObject, find_libbpf, object_path
-from ckptprof_collectors.ebpf.trace import Trace
+from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import FileActivity, TraceHealth
 
@@ -31,9 +39,9 @@ class OldKernel(KernelTypes):
             self._data = self._data.replace(name, b"\0" + b"x" * (len(name) - 2) + b"\0")
 
 
-def hooked(types: KernelTypes, optional: tuple[Hook, ...] = OPTIONAL) -> Hooked:
+def hooked(types: KernelTypes, optional: tuple[Hook, ...] = OPTIONAL_HOOKS) -> AttachedObject:
     """Load the trace as it would be loaded on such a kernel."""
-    return hook_up(find_libbpf(), object_path("trace"), types, (ESSENTIAL, optional))
+    return load_and_attach(find_libbpf(), object_path("trace"), types, (ESSENTIAL_HOOKS, optional))
 
 
 def test_every_hook_of_this_kernel_is_taken() -> None:
@@ -42,7 +50,7 @@ def test_every_hook_of_this_kernel_is_taken() -> None:
     try:
         assert found.degraded == []
         waiting = {"mapped-writes", "sends", "receives"}
-        assert set(found.programs) == {hook.name for hook in ESSENTIAL + OPTIONAL} - waiting
+        assert set(found.programs) == {hook.name for hook in ESSENTIAL_HOOKS + OPTIONAL_HOOKS} - waiting
         assert set(found.waiting) == waiting
     finally:
         found.close()
@@ -62,7 +70,7 @@ def test_a_kernel_without_typed_casts_gets_portable_programs() -> None:
 def test_a_refused_program_falls_back_to_the_portable_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the types promise and the kernel refuses is tried again without it."""
     wrong = Hook("mapped-writes", (("fault_dirty_page", b"\0task_struct\0"),), "pages written through mappings")
-    monkeypatch.setattr(tracehooks, "OPTIONAL", (wrong,))
+    monkeypatch.setattr(tracehooks, "OPTIONAL_HOOKS", (wrong,))
 
     found = hooked(KernelTypes(KernelFs()), (wrong,))
     try:
@@ -74,13 +82,15 @@ def test_a_refused_program_falls_back_to_the_portable_one(monkeypatch: pytest.Mo
 
 def test_a_program_that_stands_apart_is_refused_alone() -> None:
     """The others stay the best that there are; the kernel says of this one what it is."""
-    wrong = Hook("sends", (("fault_dirty_page", b"\0task_struct\0"),), "what is sent", on_demand=True, apart=True)
+    wrong = Hook(
+        "sends", (("fault_dirty_page", b"\0task_struct\0"),), "what is sent", on_demand=True, is_separable=True
+    )
 
-    found = hooked(KernelTypes(KernelFs()), (OPTIONAL[0], wrong))
+    found = hooked(KernelTypes(KernelFs()), (OPTIONAL_HOOKS[0], wrong))
     try:
         assert found.programs == {"calls": "call_exit_typed", "timing": "call_enter_typed"}
         assert any("what is sent" in text and "refused" in text for text in found.degraded)
-        assert not found.demand("sends")
+        assert not found.attach_on_demand("sends")
     finally:
         found.close()
 
@@ -121,7 +131,7 @@ def test_a_kernel_without_types_is_refused(tmp_path: Path) -> None:
 
 def test_the_devices_have_programs_of_their_own() -> None:
     """Issue and completion of requests."""
-    found = hook_up(find_libbpf(), object_path("block"), KernelTypes(KernelFs()), (BLOCK, ()))
+    found = load_and_attach(find_libbpf(), object_path("block"), KernelTypes(KernelFs()), (BLOCK_HOOKS, ()))
     try:
         assert found.programs == {"block-issue": "issue_of_request", "block-complete": "complete"}
     finally:
@@ -138,7 +148,7 @@ def test_the_portable_programs_count_the_same(tmp_path: Path, monkeypatch: pytes
             monkeypatch.setattr(
                 "ckptprof_collectors.ebpf.trace.KernelTypes", lambda _: OldKernel(b"\0bpf_rdonly_cast\0")
             )
-        trace = Trace(KernelFs(), family_of=(os.getpid(),))
+        trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),))
         try:
             assert trace.programs["calls"] == ("call_exit_portable" if portable else "call_exit_typed")
             subprocess.run([sys.executable, "-c", job], check=True)
@@ -163,13 +173,13 @@ def test_a_kernel_that_refuses_every_program_is_named(
     monkeypatch.setattr(BpfObject, "load", refuse)
 
     with pytest.raises(UnavailableError, match=r"^trace: cannot be loaded: refused$") as caught:
-        Trace(KernelFs())
+        EbpfTrace(KernelFs())
     assert caught.value.permission is permission
 
 
 def test_a_check_takes_nothing_that_is_to_be_told() -> None:
     """What is tried once the privileges are dropped leaves the first account of the trace for its first reading."""
-    trace = Trace(KernelFs(), family_of=(os.getpid(),))
+    trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),))
     try:
         trace.check()
         assert any(isinstance(sample, TraceHealth) for sample in trace.read())

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.leftovers import own
 
-from ckptprof_collectors.files.cachestat import unwritten_bytes
-from ckptprof_collectors.files.facts import Question, look
-from ckptprof_collectors.files.views import HERE
+from ckptprof_collectors.files.cachestat import count_unwritten_bytes
+from ckptprof_collectors.files.file_facts import FactQuery, find_facts
+from ckptprof_collectors.files.process_roots import OWN_PROCESS
 
 MIB = 1 << 20
 
@@ -22,7 +22,7 @@ def counted(tmp_path: Path) -> Path:
     path.write_bytes(os.urandom(4 * MIB))
     fd = os.open(path, os.O_RDONLY)
     try:
-        if unwritten_bytes(fd) is None:
+        if count_unwritten_bytes(fd) is None:
             pytest.skip("the kernel or the file system of the temporary folder cannot count dirty pages")
     finally:
         os.close(fd)
@@ -34,9 +34,9 @@ def test_what_was_synced_is_written_and_what_was_not_is_not(counted: Path) -> No
     with counted.open("r+b") as stream:
         stream.write(bytes(4 * MIB))
         stream.flush()
-        before = unwritten_bytes(stream.fileno())
+        before = count_unwritten_bytes(stream.fileno())
         os.fsync(stream.fileno())
-        after = unwritten_bytes(stream.fileno())
+        after = count_unwritten_bytes(stream.fileno())
 
     assert before == 4 * MIB
     assert after == 0
@@ -49,7 +49,9 @@ def test_a_fact_tells_it_only_when_asked(counted: Path) -> None:
     path = os.fsencode(counted)
 
     def ask(*, contents: bool, unwritten: bool) -> tuple[int | None, bool]:
-        (fact,) = look(Question(1, 1, HERE, (path,), (), 0, contents=contents, unwritten=unwritten))
+        (fact,) = find_facts(
+            FactQuery(1, 1, OWN_PROCESS, (path,), (), 0, read_contents=contents, count_unwritten=unwritten)
+        )
         return fact.unwritten_bytes, fact.magic is not None
 
     assert ask(contents=True, unwritten=True) == (0, True)
@@ -64,7 +66,7 @@ def test_a_file_system_without_a_device_never_becomes_durable() -> None:
     try:
         path.write_bytes(bytes(MIB))
         with path.open("rb") as stream:
-            assert unwritten_bytes(stream.fileno()) is None
+            assert count_unwritten_bytes(stream.fileno()) is None
     finally:
         path.unlink()
 
@@ -73,8 +75,8 @@ def test_what_is_no_file_tells_nothing() -> None:
     """A pipe, and a descriptor that is closed."""
     ends = os.pipe()
     try:
-        assert unwritten_bytes(ends[0]) is None
+        assert count_unwritten_bytes(ends[0]) is None
     finally:
         for end in ends:
             os.close(end)
-    assert unwritten_bytes(ends[0]) is None
+    assert count_unwritten_bytes(ends[0]) is None

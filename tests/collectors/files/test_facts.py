@@ -14,25 +14,32 @@ import pytest
 from tests.descriptors import held
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof_collectors.files import facts
-from ckptprof_collectors.files.factmemory import MAX_KEPT, SETTLED_NS, Lately, Memory, Told, _version
-from ckptprof_collectors.files.facts import MAX_OLD_ENTRIES, FactFinder, Question, look
+from ckptprof_collectors.files import file_facts
+from ckptprof_collectors.files.fact_cache import (
+    MAX_CACHED,
+    SETTLED_NS,
+    FactCache,
+    ReportedFiles,
+    TwoGenerationCache,
+    _version_key,
+)
+from ckptprof_collectors.files.file_facts import MAX_OLD_ENTRIES, FactFinder, FactQuery, find_facts
+from ckptprof_collectors.files.process_roots import OWN_PROCESS, ProcessKey, ProcessRoots
 from ckptprof_collectors.files.statx import FileStatus, statx
-from ckptprof_collectors.files.views import HERE, View, Views
 from ckptprof_collectors.files.workers import MAX_DESCRIPTORS, URGENT, WorkerPool
-from ckptprof_collectors.mounts.failuredomains import LOCAL
+from ckptprof_collectors.mounts.failure_domains import LOCAL
 from ckptprof_collectors.samples import FileFact
 
 
-def answer(question: Question, on_open: Callable[[bytes], None] = lambda _: None) -> list[FileFact]:
+def answer(question: FactQuery, on_open: Callable[[bytes], None] = lambda _: None) -> list[FileFact]:
     """Return the facts of what is local."""
-    return [fact for fact in look(question, on_open) if fact is not None]
+    return [fact for fact in find_facts(question, on_open) if fact is not None]
 
 
 def ask(*, files: list[Path] | None = None, folders: list[Path] | None = None, since_ns: int = 0,
-        view: View = HERE) -> dict[str, FileFact]:  # fmt: skip
+        view: ProcessKey = OWN_PROCESS) -> dict[str, FileFact]:  # fmt: skip
     """Return the answer by path."""
-    question = Question(
+    question = FactQuery(
         7, 8, view, tuple(map(os.fsencode, files or [])), tuple(map(os.fsencode, folders or [])), since_ns
     )
     return {fact.path: fact for fact in answer(question)}
@@ -46,7 +53,7 @@ def test_a_fact_is_what_stat_says(tmp_path: Path) -> None:
     fact = ask(files=[path])[str(path)]
     status = path.stat()
 
-    assert (fact.pid, fact.start_ticks, fact.is_directory, fact.missing) == (7, 8, False, False)
+    assert (fact.pid, fact.start_ticks, fact.is_directory, fact.is_missing) == (7, 8, False, False)
     assert (fact.device, fact.inode, fact.size) == (status.st_dev, status.st_ino, 1000)
     assert (fact.modified_ns, fact.changed_ns) == (status.st_mtime_ns, status.st_ctime_ns)
     assert fact.folder_inode == tmp_path.stat().st_ino
@@ -86,7 +93,7 @@ def test_a_known_file_that_is_gone_is_told_as_missing(tmp_path: Path) -> None:
     """One that was never known is not."""
     found = ask(files=[tmp_path / "gone"], folders=[tmp_path / "nowhere"])
 
-    assert [fact.missing for fact in found.values()] == [True]
+    assert [fact.is_missing for fact in found.values()] == [True]
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -129,8 +136,8 @@ def test_of_a_folder_of_very_many_files_few_old_ones_are_looked_at(tmp_path: Pat
 
     assert len(ask(folders=[folder])) == 10_000
 
-    question = Question(7, 8, HERE, (), (os.fsencode(folder),), time.time_ns() + 3_600_000_000_000)
-    assert list(look(question)) == [None] * MAX_OLD_ENTRIES
+    question = FactQuery(7, 8, OWN_PROCESS, (), (os.fsencode(folder),), time.time_ns() + 3_600_000_000_000)
+    assert list(find_facts(question)) == [None] * MAX_OLD_ENTRIES
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -140,7 +147,7 @@ def test_of_too_many_files_those_of_the_newest_folder_are_told(
     named: bool,  # noqa: FBT001 - a case
 ) -> None:
     """Two saves of many files, one soon after the other: the first was told when the second is asked for."""
-    monkeypatch.setattr(facts, "MAX_FACTS", 30)
+    monkeypatch.setattr(file_facts, "MAX_FACTS", 30)
     folders = [tmp_path / "checkpoint-10", tmp_path / "checkpoint-20", tmp_path / "checkpoint-5"]
     for age, folder in zip((20, 0, 40), folders, strict=True):
         folder.mkdir()
@@ -157,14 +164,14 @@ def test_what_was_told_is_told_again_only_if_it_changed_or_its_pages_are_counted
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder of tens of thousands is asked for again and again while it is filled."""
-    monkeypatch.setattr(facts, "MAX_PAGE_COUNTS", 3)
+    monkeypatch.setattr(file_facts, "MAX_PAGE_COUNTS", 3)
     for number in range(20):
         (tmp_path / f"{number}.bin").write_bytes(b"x")
-    memory = Memory()
-    asked = Question(7, 8, HERE, (), (os.fsencode(tmp_path),), 0, unwritten=True)
+    memory = FactCache()
+    asked = FactQuery(7, 8, OWN_PROCESS, (), (os.fsencode(tmp_path),), 0, count_unwritten=True)
 
-    def told(question: Question) -> int:
-        return sum(fact is not None for fact in look(question, memory=memory))
+    def told(question: FactQuery) -> int:
+        return sum(fact is not None for fact in find_facts(question, cache=memory))
 
     for number in range(10):
         (tmp_path / f"{number}.lock").touch()
@@ -173,21 +180,23 @@ def test_what_was_told_is_told_again_only_if_it_changed_or_its_pages_are_counted
     assert told(asked) == 3  # what is empty has no pages
     (tmp_path / "new.bin").write_bytes(b"x")
     (tmp_path / "19.bin").write_bytes(b"xx")
-    assert told(replace(asked, unwritten=False)) == 2
-    assert told(replace(asked, unwritten=False, pid=9)) == 31  # another one wrote them, perhaps
+    assert told(replace(asked, count_unwritten=False)) == 2
+    assert told(replace(asked, count_unwritten=False, pid=9)) == 31  # another one wrote them, perhaps
 
 
 def test_the_pages_of_a_file_are_counted_once_for_all_who_look_into_its_folder(tmp_path: Path) -> None:
     """Ranks that write into one folder are each told of all its files; a second later its pages are counted again."""
     for number in range(8):
         (tmp_path / f"__{number}_0.distcp").write_bytes(bytes(4096))
-    memory = Memory()
-    ranks = [Question(pid, 8, HERE, (), (os.fsencode(tmp_path),), 0, unwritten=True) for pid in range(100, 108)]
-    found = [fact for rank in ranks for fact in look(rank, memory=memory) if fact is not None]
+    memory = FactCache()
+    ranks = [
+        FactQuery(pid, 8, OWN_PROCESS, (), (os.fsencode(tmp_path),), 0, count_unwritten=True) for pid in range(100, 108)
+    ]
+    found = [fact for rank in ranks for fact in find_facts(rank, cache=memory) if fact is not None]
 
     assert len(found) == 64
     assert sum(fact.unwritten_bytes is not None for fact in found) in (0, 8)  # a file system may not tell
-    assert not [fact for rank in ranks for fact in look(rank, memory=memory) if fact is not None]
+    assert not [fact for rank in ranks for fact in find_facts(rank, cache=memory) if fact is not None]
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["file", "folder"])
@@ -198,16 +207,16 @@ def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
     path = tmp_path / "step_1.pt"
     path.write_bytes(b"PK\x03\x04" + bytes(996))
     files, folders = ((os.fsencode(path),), ()) if named else ((), (os.fsencode(tmp_path),))
-    memory, opened = Memory(), list[bytes]()
+    memory, opened = FactCache(), list[bytes]()
 
     def magic(pid: int) -> bytes | None:
-        question = Question(pid, 8, HERE, files, folders, 0)
-        (fact,) = (fact for fact in look(question, opened.append, memory=memory) if fact is not None)
+        question = FactQuery(pid, 8, OWN_PROCESS, files, folders, 0)
+        (fact,) = (fact for fact in find_facts(question, opened.append, cache=memory) if fact is not None)
         return fact.magic
 
     first, early = magic(1), magic(2)  # just written: its stamp may be that of the next writing, too
     now_ns = time.time_ns()
-    monkeypatch.setattr("ckptprof_collectors.files.factmemory.time.time_ns", lambda: now_ns + SETTLED_NS)
+    monkeypatch.setattr("ckptprof_collectors.files.fact_cache.time.time_ns", lambda: now_ns + SETTLED_NS)
     later = [magic(pid) for pid in range(3, 9)]
 
     assert [first, early, *later] == [b"PK\x03\x04" + bytes(20)] * 8
@@ -218,14 +227,14 @@ def test_a_file_is_read_once_for_as_long_as_it_stays_as_it_is(
 
 def test_what_is_kept_of_files_is_bounded_and_what_is_asked_for_stays() -> None:
     """Of many files the ones that were asked for last are known, at most as many as the bound; each takes 200 bytes."""
-    kept, asked = Lately(), b"asked for again and again"
-    kept.keep(asked, 1)
-    for number in range(3 * MAX_KEPT):
+    kept, asked = TwoGenerationCache(), b"asked for again and again"
+    kept.put(asked, 1)
+    for number in range(3 * MAX_CACHED):
         assert kept.get(asked) == 1
-        kept.keep(b"%d" % number, number)
+        kept.put(b"%d" % number, number)
 
-    assert MAX_KEPT // 2 <= len(kept) <= MAX_KEPT
-    assert kept.get(b"%d" % (3 * MAX_KEPT - MAX_KEPT // 2)) is not None
+    assert MAX_CACHED // 2 <= len(kept) <= MAX_CACHED
+    assert kept.get(b"%d" % (3 * MAX_CACHED - MAX_CACHED // 2)) is not None
     assert kept.get(b"0") is None
 
 
@@ -235,7 +244,7 @@ def test_two_versions_of_a_file_are_not_one(tmp_path: Path) -> None:
     versions = set()
     for stamp_ns in (-1, 0, 1, (1 << 62) + 1):
         os.utime(tmp_path / "a", ns=(0, stamp_ns))
-        versions.add(_version(statx(os.fsencode(tmp_path / "a"))._replace(changed_ns=0)))
+        versions.add(_version_key(statx(os.fsencode(tmp_path / "a"))._replace(changed_ns=0)))
 
     assert len(versions) == 4
 
@@ -253,7 +262,7 @@ def test_a_file_that_vanishes_while_its_folder_is_read_hides_no_other(tmp_path: 
                     (tmp_path / f"{number}.pt").unlink()
         opened.append(path)
 
-    question = Question(7, 8, HERE, (), (os.fsencode(tmp_path),), 0)
+    question = FactQuery(7, 8, OWN_PROCESS, (), (os.fsencode(tmp_path),), 0)
     found = {fact.path for fact in answer(question, remove_half)}
 
     assert {str(tmp_path / f"{number}.pt") for number in range(1, 50, 2)} <= found
@@ -270,10 +279,12 @@ def test_an_empty_or_short_file_has_no_first_bytes(tmp_path: Path) -> None:
 def test_a_process_that_nobody_has_met_is_not_looked_for_on_the_host(tmp_path: Path) -> None:
     """It has ended, and which root it had is not known: what is here under the same name may be another file."""
     (tmp_path / "a").write_bytes(bytes(32))
-    ourselves = Views().note(os.getpid(), int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]))
+    ourselves = ProcessRoots().record(
+        os.getpid(), int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    )
 
-    assert ask(files=[tmp_path / "a", tmp_path / "b"], folders=[tmp_path], view=View(4194305, 1)) == {}
-    assert ask(files=[tmp_path / "a"], view=View(os.getpid(), 1)) == {}
+    assert ask(files=[tmp_path / "a", tmp_path / "b"], folders=[tmp_path], view=ProcessKey(4194305, 1)) == {}
+    assert ask(files=[tmp_path / "a"], view=ProcessKey(os.getpid(), 1)) == {}
     assert list(ask(files=[tmp_path / "a"], view=ourselves)) == [str(tmp_path / "a")]
 
 
@@ -282,9 +293,9 @@ def test_the_finder_answers_in_its_own_thread_and_refuses_what_is_too_much(tmp_p
     (tmp_path / "a").write_bytes(bytes(32))
     gate = os.pipe()
     finder = FactFinder(workers=WorkerPool(limit=2), on_open=lambda _: list(os.read(gate[0], 1)).clear())
-    question = Question(7, 8, HERE, (os.fsencode(tmp_path / "a"),), (), 0)
+    question = FactQuery(7, 8, OWN_PROCESS, (os.fsencode(tmp_path / "a"),), (), 0)
     for _ in range(8):
-        finder.ask(question)
+        finder.request(question)
     refused = finder.refused
 
     assert refused >= 5
@@ -299,7 +310,7 @@ def test_the_finder_answers_in_its_own_thread_and_refuses_what_is_too_much(tmp_p
 
 def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A save of very many files is told in full, and what is asked meanwhile is answered before its end."""
-    monkeypatch.setattr("ckptprof_collectors.files.facts.SLICE_NS", 1_000_000)
+    monkeypatch.setattr("ckptprof_collectors.files.file_facts.SLICE_NS", 1_000_000)
     folder = tmp_path / "many"
     folder.mkdir()
     for number in range(3_000):
@@ -309,8 +320,8 @@ def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monk
     for domain in (LOCAL, URGENT):
         workers.put(domain, lambda: both.wait(PATIENCE_SECONDS) and False)
     finder = FactFinder(workers=workers)
-    finder.ask(Question(7, 8, HERE, (), (os.fsencode(folder),), 0))
-    finder.ask(Question(9, 8, HERE, (os.fsencode(tmp_path / "a"),), (), 0))
+    finder.request(FactQuery(7, 8, OWN_PROCESS, (), (os.fsencode(folder),), 0))
+    finder.request(FactQuery(9, 8, OWN_PROCESS, (os.fsencode(tmp_path / "a"),), (), 0))
     both.set()
     facts = all_of(finder)
 
@@ -322,14 +333,14 @@ def test_what_is_asked_again_anyway_is_put_off_where_it_costs_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For its process, and counted; what is asked in the end is always answered."""
-    monkeypatch.setattr("ckptprof_collectors.files.facts.MIDWAY_SHARE", 1e-9)
+    monkeypatch.setattr("ckptprof_collectors.files.file_facts.MIDWAY_CPU_SHARE", 1e-9)
     path = tmp_path / "a"
     path.write_bytes(bytes(32))
     workers = WorkerPool()
     finder = FactFinder(workers=workers)
     told = []
     for pid, midway in ((7, True), (7, True), (9, True), (9, True), (7, False), (7, False)):
-        finder.ask(Question(pid, 8, HERE, (os.fsencode(path),), (), 0, midway=midway))
+        finder.request(FactQuery(pid, 8, OWN_PROCESS, (os.fsencode(path),), (), 0, is_midway=midway))
         told.append([fact.pid for fact in all_of(finder)])
 
     assert told == [[7], [], [9], [], [7], [7]]
@@ -342,7 +353,7 @@ def all_of(finder: FactFinder) -> list[FileFact]:
     facts: list[FileFact] = []
 
     def ended() -> bool:
-        facts.extend(finder.take())
+        facts.extend(finder.consume())
         return not finder.waiting
 
     wait_until(ended)
@@ -351,17 +362,17 @@ def all_of(finder: FactFinder) -> list[FileFact]:
 
 def test_answers_that_nobody_takes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of very many new files does not come to lie in memory; all of it is told in the end."""
-    monkeypatch.setattr("ckptprof_collectors.files.facts.MAX_WAITING", 20)
+    monkeypatch.setattr("ckptprof_collectors.files.file_facts.MAX_WAITING", 20)
     for number in range(150):
         (tmp_path / f"f{number}").write_bytes(b"x")
     finder = FactFinder(workers=WorkerPool())
-    finder.ask(Question(7, 8, HERE, (), (os.fsencode(tmp_path),), 0))
+    finder.request(FactQuery(7, 8, OWN_PROCESS, (), (os.fsencode(tmp_path),), 0))
     found: list[FileFact] = []
     most = 0
     while finder.waiting:
         wait_until(lambda: finder._answers or not finder.waiting)
         most = max(most, len(finder._answers))
-        found += finder.take()
+        found += finder.consume()
 
     assert len({fact.path for fact in found if not fact.is_directory}) == 150
     assert 0 < most <= 20
@@ -371,9 +382,9 @@ def test_searches_that_are_left_off_keep_little(tmp_path: Path) -> None:
     """Sixty-four wait for each other in a domain: of each file that one has passed nothing stays."""
     for number in range(2000):
         (tmp_path / f"a-name-of-some-length-{number}.o").touch()
-    question = Question(7, 8, HERE, (), (os.fsencode(tmp_path),), 0)
-    searches = [look(question) for _ in range(4)]
-    here = tracemalloc.Filter(inclusive=True, filename_pattern=facts.__file__)
+    question = FactQuery(7, 8, OWN_PROCESS, (), (os.fsencode(tmp_path),), 0)
+    searches = [find_facts(question) for _ in range(4)]
+    here = tracemalloc.Filter(inclusive=True, filename_pattern=file_facts.__file__)
     tracemalloc.start()
     try:
         passed = [sum(1 for _, _fact in zip(range(1900), search, strict=False)) for search in searches]
@@ -394,7 +405,7 @@ def test_a_search_of_many_folders_holds_few_descriptors(tmp_path: Path) -> None:
     folders = tuple(os.fsencode(tmp_path / f"{number}") for number in range(40))
     before = held()
 
-    more = [len(held() - before) for _ in look(Question(7, 8, HERE, (), folders, 0))]
+    more = [len(held() - before) for _ in find_facts(FactQuery(7, 8, OWN_PROCESS, (), folders, 0))]
 
     assert len(more) == 40 * 3
     assert max(more) <= MAX_DESCRIPTORS
@@ -406,14 +417,14 @@ def test_a_file_that_is_asked_for_is_not_found_again_in_its_folder(tmp_path: Pat
     for path in paths:
         path.write_bytes(bytes(32))
     known, folder = os.fsencode(paths[0]), os.fsencode(tmp_path)
-    told = answer(Question(7, 8, HERE, (known, known), (folder, folder + b"/"), 0))
+    told = answer(FactQuery(7, 8, OWN_PROCESS, (known, known), (folder, folder + b"/"), 0))
 
     assert sorted(fact.path for fact in told) == sorted(map(str, paths))
 
 
 def test_who_goes_over_very_many_files_in_turn_is_told_most_of_them_once() -> None:
     """Two processes at one folder of twenty thousand files."""
-    told, askers, paths = Told(), [(7, 1), (8, 1)], [b"/run/%d" % number for number in range(20_000)]
+    told, askers, paths = ReportedFiles(), [(7, 1), (8, 1)], [b"/run/%d" % number for number in range(20_000)]
     status = FileStatus(0o100644, 1, 2, 3, None, 4, 5, 6, 0, 0)
 
     first, again = (sum(told.is_new(asker, path, status) for asker in askers for path in paths) for _ in range(2))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.files.folderevents import IN_CLOSE_NOWRITE, IN_OPEN, FolderEvents
+from ckptprof_collectors.files.folder_events import IN_CLOSE_NOWRITE, IN_OPEN, FolderEvents
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def quick_switches() -> Iterator[None]:
 def watch(events: FolderEvents, folder: Path) -> None:
     """Watch a folder."""
     fd = os.open(folder, os.O_PATH)
-    assert events.added(bytes(folder), events.add(fd))
+    assert events.record_added(bytes(folder), events.add(fd))
     os.close(fd)
 
 
@@ -36,7 +36,7 @@ def test_files_may_be_noted_while_events_are_read(tmp_path: Path, quick_switches
 
     def note() -> None:
         while not over.is_set():
-            events.own(bytes(tmp_path / "a"))
+            events.expect_own(bytes(tmp_path / "a"))
 
     noting = threading.Thread(target=note)
     noting.start()
@@ -59,7 +59,7 @@ def test_who_opens_a_file_just_when_we_look_into_it_is_told(tmp_path: Path, othe
     file.write_bytes(b"1")
     watch(events, tmp_path)
 
-    events.own(bytes(file))
+    events.expect_own(bytes(file))
     for _ in range(1 + others):
         with file.open("rb"):
             pass
@@ -75,7 +75,7 @@ def test_what_happens_before_a_watch_is_taken_note_of_is_told_then(tmp_path: Pat
     os.close(fd)
     (tmp_path / "a").write_bytes(b"1")
     early = events.read()
-    events.added(bytes(tmp_path), descriptor)
+    events.record_added(bytes(tmp_path), descriptor)
 
     assert early == []
     assert {event.path for event in events.read()} == {bytes(tmp_path / "a")}

@@ -16,8 +16,16 @@ from tests.descriptors import held
 from tests.leftovers import own
 from tests.patience import LIFETIME, wait_until
 
-from ckptprof_collectors.files.views import HERE, HOST, Elsewhere, Entered, NotSeen, View, Views
-from ckptprof_collectors.mounts.failuredomains import LOCAL
+from ckptprof_collectors.files.process_roots import (
+    HOST_PROCESS,
+    OWN_PROCESS,
+    OtherDomain,
+    ProcessKey,
+    ProcessRoot,
+    ProcessRoots,
+    RootUnavailable,
+)
+from ckptprof_collectors.mounts.failure_domains import LOCAL
 from silentfuse import silent
 
 USER, GROUP, OTHER = 65534, 4322, 4321
@@ -28,7 +36,7 @@ def start_ticks(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
-def key(root: Entered, path: Path | str, domain: str = LOCAL) -> tuple[int, int]:
+def key(root: ProcessRoot, path: Path | str, domain: str = LOCAL) -> tuple[int, int]:
     """Return the device and the inode at the end of a walk."""
     found = root.find(os.fsencode(path), domain)
     try:
@@ -83,7 +91,7 @@ def test_a_walk_ends_where_stat_does(tmp_path: Path) -> None:
     (tmp_path / "absolute").symlink_to(tmp_path / "relative")
     (tmp_path / "loop").symlink_to("loop")
     before = held()
-    with Views().enter(HERE) as root:
+    with ProcessRoots().enter(OWN_PROCESS) as root:
         ends = ("", "relative", "absolute/file", "a/b/../b/", "absolute/..")
         for path in ("/", "//tmp/.", "/../..", "/dev/null", "/proc/1", *(f"{tmp_path}/{end}" for end in ends)):
             assert key(root, path) == by_stat(path), path
@@ -106,8 +114,8 @@ def test_nobody_leads_where_he_may_not_go(place: Path) -> None:
         (place / name).chmod(mode)
     (place / "own" / "link").symlink_to(place / "root" / "in")
     os.lchown(place / "own" / "link", USER, USER)
-    views = Views()
-    with process(user=USER, groups=(GROUP,)) as pid, views.enter(View(pid, start_ticks(pid))) as root:
+    views = ProcessRoots()
+    with process(user=USER, groups=(GROUP,)) as pid, views.enter(ProcessKey(pid, start_ticks(pid))) as root:
         assert key(root, place / "own" / "in") == by_stat(place / "own" / "in")
         assert key(root, place / "group" / "in") == by_stat(place / "group" / "in")
         for path in ("root/in", "root", "list", "own/link", "own/link/x"):
@@ -121,11 +129,11 @@ def test_nobody_leads_where_he_may_not_go(place: Path) -> None:
             )
         os.setxattr(place / "list", "system.posix_acl_access", acl)
         assert key(root, place / "list" / "in") == by_stat(place / "list" / "in")
-    with process(user=OTHER) as pid, views.enter(View(pid, start_ticks(pid))) as root:
+    with process(user=OTHER) as pid, views.enter(ProcessKey(pid, start_ticks(pid))) as root:
         for path in ("own/in", "group/in", "list/in"):
             with pytest.raises(PermissionError):
                 root.find(os.fsencode(place / path))
-    with views.enter(HERE) as root:  # of whoever asks no more is known than who made the link
+    with views.enter(OWN_PROCESS) as root:  # of whoever asks no more is known than who made the link
         assert key(root, place / "root" / "in") == by_stat(place / "root" / "in")
         with pytest.raises(PermissionError):
             root.find(os.fsencode(place / "own" / "link"))
@@ -141,7 +149,7 @@ def test_a_link_stays_in_the_root_of_its_process(place: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as jailed:
         assert jailed.stdout is not None
         jailed.stdout.readline()
-        with Views().enter(View(jailed.pid, start_ticks(jailed.pid))) as root:
+        with ProcessRoots().enter(ProcessKey(jailed.pid, start_ticks(jailed.pid))) as root:
             assert {key(root, path) for path in ("/etc", "/link", "/up", "/../etc")} == {by_stat(place / "etc")}
         jailed.kill()
 
@@ -150,12 +158,12 @@ def test_a_link_stays_in_the_root_of_its_process(place: Path) -> None:
 @pytest.mark.namespaces
 def test_a_process_that_has_ended_is_seen_through_who_shares_its_mounts_or_not_at_all() -> None:
     """Of one in our namespace the files are still there; those of one that had its own are gone with it."""
-    views = Views()
+    views = ProcessRoots()
     with process() as pid:
-        shared = views.note(pid, start_ticks(pid))
+        shared = views.record(pid, start_ticks(pid))
     with process("unshare", "--mount", "--fork") as parent:
         pid = int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
-        private = views.note(pid, start_ticks(pid))
+        private = views.record(pid, start_ticks(pid))
         with views.enter(private) as root:
             assert key(root, "/etc") == by_stat("/etc")
         os.kill(pid, 9)
@@ -163,11 +171,11 @@ def test_a_process_that_has_ended_is_seen_through_who_shares_its_mounts_or_not_a
 
     with views.enter(shared) as root:
         assert key(root, "/etc") == by_stat("/etc")
-    with pytest.raises(NotSeen), views.enter(private):
+    with pytest.raises(RootUnavailable), views.enter(private):
         pass
-    with pytest.raises(NotSeen), views.enter(View(os.getpid(), start_ticks(os.getpid()) + 1)):
+    with pytest.raises(RootUnavailable), views.enter(ProcessKey(os.getpid(), start_ticks(os.getpid()) + 1)):
         pass
-    with views.enter(HOST) as root:
+    with views.enter(HOST_PROCESS) as root:
         assert key(root, "/proc/1") == by_stat("/proc/1")
 
 
@@ -176,9 +184,9 @@ def test_a_process_that_has_ended_is_seen_through_who_shares_its_mounts_or_not_a
 def test_what_hangs_is_known_before_it_is_asked(place: Path) -> None:
     """The mount itself may be named, but nothing in it, and no link into it leads there."""
     (place / "link").symlink_to(place / "silent" / "x")
-    with silent(place / "silent", USER) as mount, Views().enter(HERE) as root:
+    with silent(place / "silent", USER) as mount, ProcessRoots().enter(OWN_PROCESS) as root:
         for path in ("silent", "silent/x", "link"):
-            with pytest.raises(Elsewhere, match=f"fuse of user {USER}"):
+            with pytest.raises(OtherDomain, match=f"fuse of user {USER}"):
                 root.find(os.fsencode(place / path))
         asked = mount.asked  # none, as who asks it does not come back
 
@@ -190,18 +198,18 @@ def test_what_hangs_is_known_before_it_is_asked(place: Path) -> None:
 @pytest.mark.fuse
 def test_a_mount_that_takes_the_number_of_another_is_not_taken_for_it(place: Path) -> None:
     """Mount and device numbers are given again at once; what was read of mounts before does not count."""
-    at, views = place / "at", Views()
+    at, views = place / "at", ProcessRoots()
     at.mkdir()
 
     def taken() -> bool:
         subprocess.run(["mount", "-t", "tmpfs", "none", at], check=True)
-        with views.enter(HERE) as root:
+        with views.enter(OWN_PROCESS) as root:
             assert key(root, at) == by_stat(at)
             before = line_of(at)
             subprocess.run(["umount", at], check=True)
             with silent(at, USER) as mount:
                 after = line_of(at)
-                with pytest.raises(Elsewhere):
+                with pytest.raises(OtherDomain):
                     root.find(os.fsencode(at / "x"))
                 assert mount.asked == 0
         return after[2] == before[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.files.facts import Question, look
-from ckptprof_collectors.files.views import HERE
+from ckptprof_collectors.files.file_facts import FactQuery, find_facts
+from ckptprof_collectors.files.process_roots import OWN_PROCESS
 
 
 def torch_zip() -> bytes:
@@ -36,8 +36,8 @@ def safetensors(size: int = 200_000) -> bytes:
 def whole(path: Path, content: bytes) -> bool | None:
     """Return what is told of a file with such content."""
     path.write_bytes(content)
-    (fact,) = look(Question(1, 1, HERE, (os.fsencode(path),), (), 0))
-    return fact.whole
+    (fact,) = find_facts(FactQuery(1, 1, OWN_PROCESS, (os.fsencode(path),), (), 0))
+    return fact.is_complete
 
 
 @pytest.mark.parametrize("content", [torch_zip(), safetensors()], ids=["torch.save", "safetensors"])

@@ -15,10 +15,10 @@ import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof_collectors.files import workers as pool
-from ckptprof_collectors.files.facts import FactFinder, Question
-from ckptprof_collectors.files.views import HERE
-from ckptprof_collectors.files.workers import MAX_APART, MAX_HUNG, URGENT, WorkerPool
-from ckptprof_collectors.mounts.failuredomains import LOCAL, FailureDomains, domain_of_mount
+from ckptprof_collectors.files.file_facts import FactFinder, FactQuery
+from ckptprof_collectors.files.process_roots import OWN_PROCESS
+from ckptprof_collectors.files.workers import MAX_HUNG, MAX_REMOTE_THREADS, URGENT, WorkerPool
+from ckptprof_collectors.mounts.failure_domains import LOCAL, FailureDomains, mount_domain
 from ckptprof_collectors.mounts.mountinfo import parse
 
 MOUNTINFO = b"""\
@@ -46,7 +46,7 @@ def told(done: threading.Event) -> bool:
 
 def test_what_is_local_shares_a_domain_and_what_hangs_together_another() -> None:
     """The mounts of one server are one; a FUSE mount has a process of its own behind it; unknown ones are apart."""
-    points = {mount.mount_point: domain_of_mount(mount) for mount in parse(MOUNTINFO)}
+    points = {mount.mount_point: mount_domain(mount) for mount in parse(MOUNTINFO)}
 
     assert points[b"/"] == points[b"/shm"] == points[b"/home/local"] == LOCAL
     assert points[b"/home"] == points[b"/data"] == "nfs4 nas"
@@ -58,27 +58,27 @@ def test_all_fuse_mounts_of_one_user_are_one_domain() -> None:
     line = "30 20 0:%d / /m/%d rw - fuse.evil x rw,user_id=%d,group_id=0,allow_other"
     mounts = parse("\n".join(line % (50 + n, n, user) for n, user in enumerate((1000, 1000, 1001, 0, 0))).encode())
 
-    assert len({domain_of_mount(mount) for mount in mounts[:2]}) == 1
-    assert len({domain_of_mount(mount) for mount in mounts}) == 4
+    assert len({mount_domain(mount) for mount in mounts[:2]}) == 1
+    assert len({mount_domain(mount) for mount in mounts}) == 4
 
 
 def test_the_mounts_of_a_process_are_read_again_when_that_is_asked_for() -> None:
     """A number is given to another mount as soon as the first one is gone."""
     domains = FailureDomains()
-    first, again = domains.of(b"/proc/self"), domains.of(b"/proc/self")
-    fresh = domains.of(b"/proc/self", since_ns=time.monotonic_ns())
+    first, again = domains.mount_table(b"/proc/self"), domains.mount_table(b"/proc/self")
+    fresh = domains.mount_table(b"/proc/self", since_ns=time.monotonic_ns())
 
     assert again is first is not fresh
-    assert fresh.by_id.keys() == first.by_id.keys() != set()
+    assert fresh.mounts_by_id.keys() == first.mounts_by_id.keys() != set()
     with pytest.raises(OSError, match="No such file"):
-        domains.of(b"/proc/4194305")
+        domains.mount_table(b"/proc/4194305")
 
 
 @pytest.mark.parametrize(("allowed", "most"), [(64, 8), (2, 3)])
 def test_jobs_that_are_left_off_are_as_many_as_their_descriptors_allow(allowed: int, most: int) -> None:
     """Each may hold folders open; where few are allowed one goes on to its end before the next begins."""
     gate, done = threading.Event(), threading.Event()
-    workers = WorkerPool(may_be_left_off=lambda: allowed)
+    workers = WorkerPool(max_suspended_jobs=lambda: allowed)
     begun: set[int] = set()
     at_once: list[int] = []
 
@@ -119,11 +119,11 @@ def test_jobs_that_hang_take_a_bounded_number_of_threads_and_none_from_others(mo
 
     assert done.wait(PATIENCE_SECONDS)
     assert 16 <= sum(taken) <= 20
-    assert threads_of(workers) <= MAX_APART + 1
+    assert threads_of(workers) <= MAX_REMOTE_THREADS + 1
     monkeypatch.setattr(pool, "HUNG_NS", 0)
-    wait_until(lambda: not workers.waiting())
-    assert threads_of(workers) <= MAX_APART + MAX_HUNG + 1
-    assert (workers.replaced, len(workers.hung())) == (MAX_HUNG, 8)
+    wait_until(lambda: not workers.has_work())
+    assert threads_of(workers) <= MAX_REMOTE_THREADS + MAX_HUNG + 1
+    assert (workers.replaced, len(workers.hung_domains())) == (MAX_HUNG, 8)
     gate.set()
 
 
@@ -137,15 +137,15 @@ def test_a_thread_that_hangs_is_replaced_even_where_nothing_should(domain: str) 
     workers.put(domain, lambda: told(done))
 
     def told_beside_them() -> bool:
-        workers.tend()
+        workers.replace_hung()
         return done.is_set()
 
     wait_until(told_beside_them)
-    assert workers.hung() == [domain] * MAX_HUNG
+    assert workers.hung_domains() == [domain] * MAX_HUNG
     assert threads_of(workers) == MAX_HUNG + 1
     gate.set()
     wait_until(lambda: threads_of(workers) == 1)
-    assert workers.hung() == []
+    assert workers.hung_domains() == []
 
 
 def test_a_job_that_fails_ends_no_thread() -> None:
@@ -194,9 +194,9 @@ def test_facts_of_local_files_do_not_wait_for_a_mount_that_hangs(
     files = tuple(os.fsencode(path) for path in (hung / "step_1" / "model.pt", link / "other", local / "a.pt"))
     folders = tuple(os.fsencode(path) for path in (link, hung / "step_1", tmp_path))
     for _ in range(3):
-        finder.ask(Question(7, 8, HERE, files, folders, 0))
+        finder.request(FactQuery(7, 8, OWN_PROCESS, files, folders, 0))
 
-    wait_until(lambda: str(local / "a.pt") in {fact.path for fact in finder.take()})
+    wait_until(lambda: str(local / "a.pt") in {fact.path for fact in finder.consume()})
     monkeypatch.undo()
-    wait_until(lambda: finder.take() is not None and not finder.waiting)
+    wait_until(lambda: finder.consume() is not None and not finder.waiting)
     finder.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.gpus.gpudirect import AGAIN_SECONDS, MIB, GpuDirect, parse
+from ckptprof_collectors.gpus.gpudirect_counters import MIB, REOPEN_SECONDS, GpuDirectReader, parse
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import GpuDirectSample
 
@@ -47,7 +47,7 @@ def put(root: Path, said: str) -> KernelFs:
 
 def test_enabled_statistics_are_told_when_they_change(tmp_path: Path) -> None:
     """Bytes in whole MiB, with errors of both directions."""
-    collector = GpuDirect(put(tmp_path, ENABLED.format(writes=40, mib=160)))
+    collector = GpuDirectReader(put(tmp_path, ENABLED.format(writes=40, mib=160)))
     first, still = collector.read(), collector.read()
     put(tmp_path, ENABLED.format(writes=41, mib=164))
     later = collector.read()
@@ -56,13 +56,13 @@ def test_enabled_statistics_are_told_when_they_change(tmp_path: Path) -> None:
     assert first == [GpuDirectSample("2.20.5", True, False, 8, 32 * MIB, 40, 160 * MIB, 1, 3)]  # noqa: FBT003 - a struct of the collectors
     assert still == []
     assert later == [GpuDirectSample("2.20.5", True, False, 8, 32 * MIB, 41, 164 * MIB, 1, 3)]  # noqa: FBT003 - a struct of the collectors
-    assert collector.hides
+    assert collector.has_driver
 
 
 def test_a_driver_that_is_loaded_again_is_read_again(tmp_path: Path) -> None:
     """What was opened of the one before fails for ever: that is said once."""
     now = 0.0
-    collector = GpuDirect(put(tmp_path, ENABLED.format(writes=40, mib=160)), clock=lambda: now)
+    collector = GpuDirectReader(put(tmp_path, ENABLED.format(writes=40, mib=160)), clock=lambda: now)
     collector.read()
     assert collector._file is not None
     directory = os.open(tmp_path, os.O_RDONLY)
@@ -71,13 +71,13 @@ def test_a_driver_that_is_loaded_again_is_read_again(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         collector.read()
     put(tmp_path, ENABLED.format(writes=1, mib=4))
-    soon, hides = collector.read(), collector.hides
-    now += AGAIN_SECONDS
+    soon, hides = collector.read(), collector.has_driver
+    now += REOPEN_SECONDS
     later = collector.read()
 
     assert (soon, hides) == (None, False)
     assert later == [GpuDirectSample("2.20.5", True, False, 8, 32 * MIB, 1, 4 * MIB, 1, 3)]  # noqa: FBT003 - a struct of the collectors
-    assert collector.hides
+    assert collector.has_driver
     collector.close()
 
 
@@ -107,11 +107,11 @@ def test_where_there_is_none_nothing_is_read(tmp_path: Path) -> None:
     """With the reason; peer memory of another maker's device is none of a GPU."""
     pool = tmp_path / "sys/bus/pci/devices/0000:81:00.0/p2pmem"
     with pytest.raises(UnavailableError, match="no nvidia-fs"):
-        GpuDirect(KernelFs(proc=tmp_path / "proc", sys=tmp_path / "sys"))
+        GpuDirectReader(KernelFs(proc=tmp_path / "proc", sys=tmp_path / "sys"))
     pool.mkdir(parents=True)
     (pool.parent / "vendor").write_text("0x144d\n")
     with pytest.raises(UnavailableError, match="no nvidia-fs"):
-        GpuDirect(KernelFs(proc=tmp_path / "proc", sys=tmp_path / "sys"))
+        GpuDirectReader(KernelFs(proc=tmp_path / "proc", sys=tmp_path / "sys"))
 
 
 def test_without_its_driver_cufile_needs_memory_of_the_gpu(tmp_path: Path) -> None:
@@ -119,9 +119,9 @@ def test_without_its_driver_cufile_needs_memory_of_the_gpu(tmp_path: Path) -> No
     pool = tmp_path / "sys/bus/pci/devices/0000:81:00.0/p2pmem"
     pool.mkdir(parents=True)
     (pool.parent / "vendor").write_text("0x10de\n")
-    collector = GpuDirect(KernelFs(proc=tmp_path / "proc", sys=tmp_path / "sys"))
+    collector = GpuDirectReader(KernelFs(proc=tmp_path / "proc", sys=tmp_path / "sys"))
 
-    assert not collector.hides
+    assert not collector.has_driver
     assert collector.read() == [GpuDirectSample(None, False, True, None, None, None, None, None, None)]  # noqa: FBT003 - a struct of the collectors
     assert collector.read() == []
     collector.close()

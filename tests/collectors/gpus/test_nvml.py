@@ -16,10 +16,10 @@ from unittest.mock import MagicMock
 import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof_collectors.abandoned import Abandoned
-from ckptprof_collectors.gpus import gpuuse, nvml
-from ckptprof_collectors.gpus.gpuuse import GpuLooker
-from ckptprof_collectors.gpus.nvml import LIBRARY, Gpus, Pcie
+from ckptprof_collectors.abandoned import AbandonedWork
+from ckptprof_collectors.gpus import gpu_sampler, nvml
+from ckptprof_collectors.gpus.gpu_sampler import GpuSampler
+from ckptprof_collectors.gpus.nvml import LIBRARY, NvmlGpus, PcieCounters
 
 _DRIVER = r"""
 #include <stddef.h>
@@ -116,35 +116,35 @@ int nvmlDeviceGetFieldValues(void *device, int number, struct field *found)
 """
 _MOVED = """
 import json
-from ckptprof_collectors.gpus.nvml import Gpus
-gpus = Gpus()
+from ckptprof_collectors.gpus.nvml import NvmlGpus
+gpus = NvmlGpus()
 starts = {100: 1, 101: 2}
 moved = lambda one: None if one.sent_bytes is None else (one.sent_bytes, one.received_bytes)
-looks = [{one.gpu: moved(one) for one in gpus.busy(starts)} for _ in range(3)]
+looks = [{one.gpu: moved(one) for one in gpus.read_use(starts)} for _ in range(3)]
 print(json.dumps([looks, gpus.reason]))
 """
 _LOOK = """
 import json, time
-from ckptprof_collectors.gpus.gpuuse import GpuLooker
-looker = GpuLooker()
+from ckptprof_collectors.gpus.gpu_sampler import GpuSampler
+looker = GpuSampler()
 def look(*pids):
-    asked = looker.ask({pid: pid * 10 for pid in pids})
+    asked = looker.request({pid: pid * 10 for pid in pids})
     while looker._busy:
         time.sleep(0.01)
-    found = looker.take()
+    found = looker.consume()
     behind_ns = time.time_ns() - time.monotonic_ns()
     rows = [[one.pid, one.start_ticks, one.gpu, one.others,
              [[(at_ns + behind_ns) // 1000, use] for at_ns, use in one.points]]
             for one in found]
     return [asked, rows]
 first = look(100, 101)
-print(json.dumps([first, look(100), looker.take_reason()]))
+print(json.dumps([first, look(100), looker.failure_reason()]))
 """
 _ASK = """
 import json, sys
-from ckptprof_collectors.gpus.nvml import Gpus
-gpus = Gpus()
-print(json.dumps([[gpus.used_by(pids) for pids in json.loads(sys.argv[1])], gpus.reason]))
+from ckptprof_collectors.gpus.nvml import NvmlGpus
+gpus = NvmlGpus()
+print(json.dumps([[gpus.count_used_by(pids) for pids in json.loads(sys.argv[1])], gpus.reason]))
 """
 
 
@@ -182,7 +182,7 @@ def test_the_gpus_of_a_job_are_those_that_its_processes_compute_on(driver: Path)
 
 def test_the_gpus_are_counted(driver: Path) -> None:
     """Those of a driver that answers; none is told of one that does not."""
-    script = "import json\nfrom ckptprof_collectors.gpus.nvml import Gpus\nprint(json.dumps(Gpus().count()))"
+    script = "import json\nfrom ckptprof_collectors.gpus.nvml import NvmlGpus\nprint(json.dumps(NvmlGpus().count()))"
 
     assert (run(driver, script), run(driver, script, BROKEN="9")) == (4, None)
 
@@ -200,9 +200,9 @@ def test_a_driver_that_refuses_is_none(driver: Path, code: int) -> None:
 def test_without_a_driver_nothing_is_imported_and_nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on any host without a GPU."""
     monkeypatch.setattr(nvml, "LIBRARY", "libno-such-driver.so.1")
-    gpus = Gpus()
+    gpus = NvmlGpus()
 
-    assert gpus.used_by({1}) is None
+    assert gpus.count_used_by({1}) is None
     assert gpus.reason is not None
     assert "libno-such-driver" in gpus.reason
     assert "pynvml" not in sys.modules
@@ -210,19 +210,19 @@ def test_without_a_driver_nothing_is_imported_and_nothing_told(monkeypatch: pyte
 
 def test_a_driver_that_does_not_answer_is_reported_and_costs_its_own_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once, and counted until it answers."""
-    gate, left = threading.Event(), Abandoned()
-    monkeypatch.setattr(gpuuse, "ABANDONED", left)
-    looker = GpuLooker()
-    monkeypatch.setattr(looker._gpus, "busy", lambda _: gate.wait(PATIENCE_SECONDS) and [])
-    assert looker.ask({1: 1})
-    assert (looker.ask({1: 1}), looker.take_reason(), left.count()) == (False, None, 0)
-    monkeypatch.setattr(gpuuse, "HUNG_NS", 0)
+    gate, left = threading.Event(), AbandonedWork()
+    monkeypatch.setattr(gpu_sampler, "ABANDONED", left)
+    looker = GpuSampler()
+    monkeypatch.setattr(looker._gpus, "read_use", lambda _: gate.wait(PATIENCE_SECONDS) and [])
+    assert looker.request({1: 1})
+    assert (looker.request({1: 1}), looker.failure_reason(), left.count()) == (False, None, 0)
+    monkeypatch.setattr(gpu_sampler, "HUNG_NS", 0)
 
-    assert [looker.ask({1: 1}) for _ in range(3)] == [False] * 3
-    assert (looker.take_reason(), left.count("gpus")) == ("the NVIDIA driver has not answered for 0 s", 1)
+    assert [looker.request({1: 1}) for _ in range(3)] == [False] * 3
+    assert (looker.failure_reason(), left.count("gpus")) == ("the NVIDIA driver has not answered for 0 s", 1)
     gate.set()
-    wait_until(lambda: looker.ask({1: 1}))
-    left.review()
+    wait_until(lambda: looker.request({1: 1}))
+    left.remove_ended()
     assert left.count() == 0
 
 
@@ -293,7 +293,7 @@ def test_rates_that_cannot_be_come_to_a_sum_that_can_be_kept() -> None:
     told = [SimpleNamespace(metricId=None, value=1e12, nvmlReturn=0) for _ in range(2)]
     nvml = MagicMock(NVMLError=OSError, NVML_SUCCESS=0)
     nvml.c_nvmlGpmMetricsGet_t.return_value.metrics = told
-    pcie = Pcie(nvml, clock=iter(range(9)).__next__)
+    pcie = PcieCounters(nvml, clock=iter(range(9)).__next__)
     looks = [pcie.read(0, None) for _ in range(9)]
 
     assert looks[0] is None

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.beegfsclients import BeegfsClients
-from ckptprof_collectors.mounts.wekaclients import WekaClients
+from ckptprof_collectors.mounts.beegfs_client import BeegfsClients
+from ckptprof_collectors.mounts.weka_client import WekaClients
 from ckptprof_collectors.samples import ClientSample, MountInfo
 
 NODES = """storage1 [ID: 1]
@@ -68,7 +68,7 @@ def test_how_a_client_is_connected(tmp_path: Path) -> None:
         ("storage3", "fd00::3", 2, 1, 0),
         ("storage4", None, 0, 0, 0),
     ]
-    assert sample.unseen == ("bytes and requests: the client of BeeGFS counts none",)
+    assert sample.limitations == ("bytes and requests: the client of BeeGFS counts none",)
     assert sample.file_system == "7d1c-0B"
 
 
@@ -108,4 +108,4 @@ def test_weka_is_up_or_not(tmp_path: Path) -> None:
     clients.close()
 
     assert (sample.client, sample.wire_written_bytes) == ("weka", None)
-    assert "weka stats" in sample.unseen[0]
+    assert "weka stats" in sample.limitations[0]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts import cephclients
-from ckptprof_collectors.mounts.cephclients import CephClients
+from ckptprof_collectors.mounts import ceph_client
+from ckptprof_collectors.mounts.ceph_client import CephClients
 from ckptprof_collectors.samples import ClientOperation, MountInfo
 
 FSID = "5d4c2f0e-6a43-11ee-9d5a-0242ac110002"
@@ -100,10 +100,10 @@ def test_files_that_may_not_be_opened_are_said_to_be(tmp_path: Path, monkeypatch
     def denied(path: Path) -> bytes:
         raise PermissionError(1, "Operation not permitted", str(path))
 
-    monkeypatch.setattr(cephclients, "read_some", denied)
+    monkeypatch.setattr(ceph_client, "read_limited", denied)
     (sample,) = CephClients(fs).read([mount()])
     assert (sample.operations, sample.wire_written_bytes) == ((), None)
-    assert "lockdown" in sample.unseen[0]
+    assert "lockdown" in sample.limitations[0]
 
 
 def test_nonsense_and_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,4 +120,4 @@ def test_nonsense_and_what_may_not_be_read(tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(os, "listdir", denied)
     (sample,) = CephClients(fs).read([mount()])
-    assert "CAP_DAC_READ_SEARCH" in sample.unseen[0]
+    assert "CAP_DAC_READ_SEARCH" in sample.limitations[0]

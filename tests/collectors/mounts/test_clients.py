@@ -9,8 +9,8 @@ import pytest
 from tests.collectors.mounts.mountstats import block, mounted, put
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.mounts import clients
-from ckptprof_collectors.mounts.clients import MAX_DEVICES, RemoteClients
+from ckptprof_collectors.mounts import client_counters
+from ckptprof_collectors.mounts.client_counters import MAX_DEVICES, RemoteClientReader
 from ckptprof_collectors.samples import ClientSample, MountInfo
 
 LOCAL = MountInfo(1, 8, 1, "/", "/", "ext4", "/dev/sda1", "sda1", None)
@@ -35,15 +35,15 @@ class Clock:
 
 def test_without_such_a_mount_nothing_is_opened(tmp_path: Path) -> None:
     """Nor where nothing trains."""
-    collector = RemoteClients(KernelFs(proc=put(tmp_path)))
+    collector = RemoteClientReader(KernelFs(proc=put(tmp_path)))
     (tmp_path / "self/mountstats").unlink()  # who opened it would fail
-    collector.follow([LOCAL])
+    collector.set_mounts([LOCAL])
     assert collector.read() is None
-    collector.follow([mounted()])
-    collector.wanted = False
+    collector.set_mounts([mounted()])
+    collector.is_enabled = False
     assert collector.read() is None
 
-    collector.wanted = True
+    collector.is_enabled = True
     with pytest.raises(FileNotFoundError):
         collector.read()
     collector.close()
@@ -52,14 +52,14 @@ def test_without_such_a_mount_nothing_is_opened(tmp_path: Path) -> None:
 def test_what_changed_is_told_once(tmp_path: Path) -> None:
     """Whole, and again after it was mounted anew."""
     clock = Clock()
-    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock.passing)
-    collector.follow([LOCAL, mounted()])
+    collector = RemoteClientReader(KernelFs(proc=put(tmp_path, block())), clock=clock.passing)
+    collector.set_mounts([LOCAL, mounted()])
     first, again = collector.read(), collector.read()
     put(tmp_path, block(read_write=(0, 5, 0, 0, 0, 0, 0, 0)))
     second = collector.read()
-    collector.follow([LOCAL])
+    collector.set_mounts([LOCAL])
     assert collector.read() is None
-    collector.follow([mounted()])
+    collector.set_mounts([mounted()])
     third = collector.read()
     collector.close()
 
@@ -70,8 +70,8 @@ def test_what_changed_is_told_once(tmp_path: Path) -> None:
 def test_it_costs_a_hundredth_of_a_core_at_most(tmp_path: Path) -> None:
     """What took 20 ms is not done again for two seconds."""
     clock, spent = Clock(), iter([0.0, 0.02, 1.0, 1.02])
-    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock, used=lambda: next(spent))
-    collector.follow([mounted()])
+    collector = RemoteClientReader(KernelFs(proc=put(tmp_path, block())), clock=clock, cpu_seconds=lambda: next(spent))
+    collector.set_mounts([mounted()])
     assert collector.read() is not None
     clock.now += 1.9
     assert collector.read() is None
@@ -94,10 +94,10 @@ def test_one_that_fails_keeps_no_other_from_telling(tmp_path: Path, monkeypatch:
         def close(self) -> None:
             closed.append("failing")
 
-    monkeypatch.setattr(clients, "CLIENTS", {"afs": Failing, **clients.CLIENTS})
+    monkeypatch.setattr(client_counters, "CLIENTS", {"afs": Failing, **client_counters.CLIENTS})
     clock = Clock()
-    collector = RemoteClients(KernelFs(proc=put(tmp_path, block())), clock=clock, used=float)
-    collector.follow([mounted(50, "/l", fs_type="afs"), mounted()])
+    collector = RemoteClientReader(KernelFs(proc=put(tmp_path, block())), clock=clock, cpu_seconds=float)
+    collector.set_mounts([mounted(50, "/l", fs_type="afs"), mounted()])
     assert len(collector.read() or ()) == 1
     clock.now += 20
     assert (collector.read(), closed) == ([], ["failing"])
@@ -112,8 +112,8 @@ def test_mounts_are_bounded(tmp_path: Path) -> None:
     """However many homes are mounted."""
     many = [mounted(at, f"/home/{at}", f"filer:/{at}") for at in range(500)]
     texts = [block(point=f"/home/{at}".encode(), source=f"filer:/{at}".encode()) for at in range(500)]
-    collector = RemoteClients(KernelFs(proc=put(tmp_path, *texts)))
-    collector.follow(many)
+    collector = RemoteClientReader(KernelFs(proc=put(tmp_path, *texts)))
+    collector.set_mounts(many)
     assert len(collector.read() or ()) == MAX_DEVICES
     collector.close()
 
@@ -123,8 +123,8 @@ def test_bind_mounts_of_one_volume_do_not_count_each(tmp_path: Path) -> None:
     binds = [mounted(40, f"/pods/{at}", "filer:/home") for at in range(MAX_DEVICES)]
     ckpt = mounted(41, "/ckpt", "filer:/ckpt")
     texts = [block(point=f"/pods/{at}".encode(), source=b"filer:/home") for at in range(MAX_DEVICES)]
-    collector = RemoteClients(KernelFs(proc=put(tmp_path, *texts, block(point=b"/ckpt", source=b"filer:/ckpt"))))
-    collector.follow([*binds, ckpt])
+    collector = RemoteClientReader(KernelFs(proc=put(tmp_path, *texts, block(point=b"/ckpt", source=b"filer:/ckpt"))))
+    collector.set_mounts([*binds, ckpt])
     assert {one.minor for one in collector.read() or () if isinstance(one, ClientSample)} == {40, 41}
     collector.close()
 
@@ -132,4 +132,4 @@ def test_bind_mounts_of_one_volume_do_not_count_each(tmp_path: Path) -> None:
 def test_without_mounts_to_be_seen_it_is_not_made(tmp_path: Path) -> None:
     """On an empty tree."""
     with pytest.raises(UnavailableError, match="mountinfo"):
-        RemoteClients(KernelFs(proc=tmp_path))
+        RemoteClientReader(KernelFs(proc=tmp_path))

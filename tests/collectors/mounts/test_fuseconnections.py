@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.mountinfo import MAX_CONNECTIONS, FuseConnections, Mounts, is_fuse
+from ckptprof_collectors.mounts.mountinfo import MAX_CONNECTIONS, FuseConnections, MountReader, is_fuse
 from ckptprof_collectors.samples import FuseSample, MountInfo
 
 
@@ -24,13 +24,13 @@ def test_what_waits_is_told_when_it_changes(tmp_path: Path) -> None:
     connection(tmp_path, 52, "3\n")
     connection(tmp_path, 8 << 20 | 17, "0\n")
     connections = FuseConnections(KernelFs(sys=tmp_path))
-    connections.follow([(0, 52), (8, 17), (0, 52)])
+    connections.set_devices([(0, 52), (8, 17), (0, 52)])
 
     assert sorted(connections.read(), key=lambda sample: sample.major) == [FuseSample(0, 52, 3), FuseSample(8, 17, 0)]
     assert connections.read() == []
     connection(tmp_path, 52, "4\n")
     assert connections.read() == [FuseSample(0, 52, 4)]
-    connections.follow([(8, 17)])
+    connections.set_devices([(8, 17)])
     connection(tmp_path, 52, "5\n")
     assert connections.read() == []
     connections.close()
@@ -39,11 +39,11 @@ def test_what_waits_is_told_when_it_changes(tmp_path: Path) -> None:
 def test_without_a_control_file_system_it_is_not_known(tmp_path: Path) -> None:
     """Said once; once it is there and mounts change, it is."""
     connections = FuseConnections(KernelFs(sys=tmp_path))
-    connections.follow([(0, 52)])
+    connections.set_devices([(0, 52)])
     assert (connections.read(), connections.read()) == ([FuseSample(0, 52, None)], [])
 
     connection(tmp_path, 52, "garbage")
-    connections.follow([(0, 52)])
+    connections.set_devices([(0, 52)])
     assert connections.read() == []
     connection(tmp_path, 52, "0")
     assert connections.read() == [FuseSample(0, 52, 0)]
@@ -53,7 +53,7 @@ def test_without_a_control_file_system_it_is_not_known(tmp_path: Path) -> None:
 def test_the_number_is_bounded(tmp_path: Path) -> None:
     """However many there are."""
     connections = FuseConnections(KernelFs(sys=tmp_path))
-    connections.follow([(0, minor) for minor in range(2000)])
+    connections.set_devices([(0, minor) for minor in range(2000)])
 
     assert len(connections.read()) == MAX_CONNECTIONS
 
@@ -74,7 +74,7 @@ def test_a_real_mount_is_told_with_its_numbers(tmp_path: Path) -> None:
     place.mkdir()
     subprocess.run(["bindfs", below, place], check=True)
     try:
-        collector = Mounts(KernelFs())
+        collector = MountReader(KernelFs())
         samples = collector.read()
         collector.close()
     finally:

@@ -11,8 +11,14 @@ from tests.lustretree import HEX, MIB, LustreTree, lustre_mount
 
 from ckptprof_collectors import kernelfs
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts import lustreclients
-from ckptprof_collectors.mounts.lustreclients import Count, Import, LustreClients, counts_of, import_of
+from ckptprof_collectors.mounts import lustre_client
+from ckptprof_collectors.mounts.lustre_client import (
+    LustreClients,
+    StatsCounter,
+    TargetImport,
+    parse_import,
+    parse_stats,
+)
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/lustre"
@@ -33,13 +39,13 @@ def target(sample: ClientSample, name: str) -> ClientTarget:
 def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[bytes]:
     """Return where each text is noted that is parsed by a function."""
     texts: list[bytes] = []
-    parse = getattr(lustreclients, name)
+    parse = getattr(lustre_client, name)
 
     def noted(data: bytes) -> object:
         texts.append(data)
         return parse(data)
 
-    monkeypatch.setattr(lustreclients, name, noted)
+    monkeypatch.setattr(lustre_client, name, noted)
     return texts
 
 
@@ -59,7 +65,7 @@ def test_a_client_of_2_10(tmp_path: Path) -> None:
     assert (sample.wire_written_bytes, sample.wire_read_bytes) == (65_298_098_221_056, 0)
     assert (sample.sends, sample.in_use, sample.slots) == (18_215_582, 83_626_277, 8)
     assert sample.counters == {"reads": 1, "writes": 89_467_810}
-    assert (sample.settings, sample.unseen) == ({"osts": 1}, ())
+    assert (sample.settings, sample.limitations) == ({"osts": 1}, ())
     ost = target(sample, "OST0000")
     assert (ost.address, ost.state, ost.timeouts, ost.slots) == ("172.20.20.5", "FULL", 0, 8)
     assert ost.gauges == {"grant_bytes": 262_144, "dirty_bytes": 27_815_936, "max_dirty_bytes": 32 * MIB}
@@ -69,11 +75,11 @@ def test_a_client_of_2_10(tmp_path: Path) -> None:
 
 def test_the_calls_of_2_14() -> None:
     """They have latencies; the sum of squares is passed over."""
-    counts = counts_of((FIXTURES / "2.14.0-llite.stats").read_bytes())
+    counts = parse_stats((FIXTURES / "2.14.0-llite.stats").read_bytes())
 
-    assert counts["mkdir"] == Count(17_987_059, 23_731_812_831, "usec")
-    assert counts["opencount"] == Count(35_955_576, 40_433_335)
-    assert counts["ioctl"] == Count(114, None)
+    assert counts["mkdir"] == StatsCounter(17_987_059, 23_731_812_831, "usec")
+    assert counts["opencount"] == StatsCounter(35_955_576, 40_433_335)
+    assert counts["ioctl"] == StatsCounter(114, None)
 
 
 @pytest.mark.parametrize("version", ["2.10.1", "2.12.9", "2.14.0", "2.15.5", "2.17.0"])
@@ -142,18 +148,18 @@ def test_what_a_server_of_the_same_host_has_is_not_the_clients(tmp_path: Path) -
 def test_counters_that_only_root_may_read_are_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings are told all the same."""
     tree = LustreTree(tmp_path, osts=1, settings={"hybrid_io": 1})
-    read = kernelfs.read_some
+    read = kernelfs.read_limited
 
     def denied(path: Path) -> bytes:
         if "kernel/debug" in os.fspath(path):
             raise PermissionError(13, "Permission denied")
         return read(path)
 
-    monkeypatch.setattr(lustreclients, "read_some", denied)
+    monkeypatch.setattr(lustre_client, "read_limited", denied)
     sample = seen(tree)
 
-    assert len(sample.unseen) == 1
-    assert "CAP_DAC_READ_SEARCH" in sample.unseen[0]
+    assert len(sample.limitations) == 1
+    assert "CAP_DAC_READ_SEARCH" in sample.limitations[0]
     assert (sample.written_bytes, sample.settings) == (None, {"hybrid_io": 1, "osts": 1})
     assert sample.targets == ()
 
@@ -168,10 +174,10 @@ def test_a_mount_that_vanishes_and_comes_back(tmp_path: Path) -> None:
     assert clients.read([MOUNT])[0].wire_written_bytes == MIB
     shutil.rmtree(tmp_path / "sys")
     assert clients.read([MOUNT])[0].wire_written_bytes is None
-    now[0] += lustreclients.REVIEW_SECONDS
+    now[0] += lustre_client.REVIEW_SECONDS
     assert clients.read([MOUNT]) == []
     LustreTree(tmp_path, osts=2, hex="ffff88105db59999")
-    now[0] += lustreclients.REVIEW_SECONDS
+    now[0] += lustre_client.REVIEW_SECONDS
 
     assert clients.read([MOUNT])[0].client == "lustre 2.15.5"
     clients.close()
@@ -185,14 +191,14 @@ def test_connections_are_looked_at_in_turn(tmp_path: Path, monkeypatch: pytest.M
     tree.flush()
     clients = LustreClients(tree.fs)
     clients.read([MOUNT])
-    looks = counted(monkeypatch, "import_of")
+    looks = counted(monkeypatch, "parse_import")
     tree.connect("OST0010", "10.0.9.9@tcp1", state="DISCONN", timeouts=3)
     told = []
     for _ in range(11):
         looks.clear()
         (sample,) = clients.read([MOUNT])
         told.append(target(sample, "OST0010"))
-        assert len(looks) <= lustreclients.IN_TURN + (told[-1].state == "DISCONN")  # that one each time
+        assert len(looks) <= lustre_client.TARGETS_PER_READ + (told[-1].state == "DISCONN")  # that one each time
 
     assert (told[-1].address, told[-1].state, told[-1].timeouts) == ("10.0.9.9", "DISCONN", 3)
 
@@ -224,7 +230,7 @@ def test_what_did_not_change_is_not_parsed(tmp_path: Path, monkeypatch: pytest.M
     tree.flush()
     clients = LustreClients(tree.fs)
     (before,) = clients.read([MOUNT])
-    parsed = counted(monkeypatch, "counts_of")
+    parsed = counted(monkeypatch, "parse_stats")
     tree.wrote("OST0003", 1, MIB, 5000)
     tree.flush()
     (after,) = clients.read([MOUNT])
@@ -235,7 +241,7 @@ def test_what_did_not_change_is_not_parsed(tmp_path: Path, monkeypatch: pytest.M
 
 def test_only_so_many_targets_are_told_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sums have all of them, and what is left out is said."""
-    monkeypatch.setattr(lustreclients, "MAX_TARGETS", 4)
+    monkeypatch.setattr(lustre_client, "MAX_TARGETS", 4)
     tree = LustreTree(tmp_path, osts=6)
     for ost in tree.names:
         tree.wrote(ost, 1, MIB, 5000)
@@ -243,7 +249,7 @@ def test_only_so_many_targets_are_told_each(tmp_path: Path, monkeypatch: pytest.
     sample = seen(tree)
 
     assert (len(sample.targets), sample.wire_written_bytes) == (4, 6 * MIB)
-    assert sample.unseen == ("each of 3 of its 7 targets",)
+    assert sample.limitations == ("each of 3 of its 7 targets",)
 
 
 @pytest.mark.parametrize(
@@ -259,23 +265,23 @@ def test_only_so_many_targets_are_told_each(tmp_path: Path, monkeypatch: pytest.
 )
 def test_a_line_that_makes_no_sense_is_no_counter(line: bytes) -> None:
     """Those beside it are."""
-    assert counts_of(b"snapshot_time 1.2 secs.nsecs\n" + line + b"\nopen 3 samples [regs]\n") == {
-        "open": Count(3, None)
+    assert parse_stats(b"snapshot_time 1.2 secs.nsecs\n" + line + b"\nopen 3 samples [regs]\n") == {
+        "open": StatsCounter(3, None)
     }
 
 
 @pytest.mark.parametrize("total", [b"-5", b"18446743919241604546", b"", b"nonsense"])
 def test_a_sum_that_cannot_be_is_not_seen(total: bytes) -> None:
     """How often it was counted may be right all the same."""
-    assert counts_of(b"ost_write 7 samples [usec] 1 2 " + total + b" 9\n")["ost_write"].times == 7
-    assert counts_of(b"ost_write 7 samples [usec] 1 2 " + total)["ost_write"].of("usec") is None
+    assert parse_stats(b"ost_write 7 samples [usec] 1 2 " + total + b" 9\n")["ost_write"].times == 7
+    assert parse_stats(b"ost_write 7 samples [usec] 1 2 " + total)["ost_write"].total_in("usec") is None
 
 
 def test_a_file_without_an_end_is_read_in_part(tmp_path: Path) -> None:
     """Its last line may be cut: it is left out."""
     file = tmp_path / "stats"
     file.write_bytes(b"open 3 samples [regs]\n" * 250_000)
-    data = kernelfs.read_some(file)
+    data = kernelfs.read_limited(file)
 
     assert len(data) <= 1 << 16
     assert data.endswith(b"\n")
@@ -284,13 +290,16 @@ def test_a_file_without_an_end_is_read_in_part(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "means"),
     [
-        (b"    state: FULL\n       current_connection: 10.0.0.1@o2ib1\n", Import("FULL", "10.0.0.1", "rdma")),
-        (b'    state: FULL\n       current_connection: "fd00::1@tcp"\n', Import("FULL", "fd00::1", "tcp")),
-        (b"    state: DISCONN\n       current_connection: <none>\n       timeouts: 4\n", Import("DISCONN", timeouts=4)),
-        (b"       timeouts: -4\n", Import()),
-        (b"\xff\x00", Import()),
+        (b"    state: FULL\n       current_connection: 10.0.0.1@o2ib1\n", TargetImport("FULL", "10.0.0.1", "rdma")),
+        (b'    state: FULL\n       current_connection: "fd00::1@tcp"\n', TargetImport("FULL", "fd00::1", "tcp")),
+        (
+            b"    state: DISCONN\n       current_connection: <none>\n       timeouts: 4\n",
+            TargetImport("DISCONN", timeouts=4),
+        ),
+        (b"       timeouts: -4\n", TargetImport()),
+        (b"\xff\x00", TargetImport()),
     ],
 )
-def test_an_import(written: bytes, means: Import) -> None:
+def test_an_import(written: bytes, means: TargetImport) -> None:
     """Names of networks may have a number; without a connection there is no address."""
-    assert import_of(written) == means
+    assert parse_import(written) == means

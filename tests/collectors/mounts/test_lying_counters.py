@@ -16,7 +16,7 @@ from tests.collectors.mounts.mountstats import block, mounted, put
 from tests.lustretree import MIB, LustreTree, lustre_mount
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.clients import RemoteClients
+from ckptprof_collectors.mounts.client_counters import RemoteClientReader
 from ckptprof_collectors.samples import ClientSample, MountInfo
 
 MOUNTS = (
@@ -49,8 +49,8 @@ def host(root: Path) -> tuple[KernelFs, list[Path]]:
 
 def read(fs: KernelFs, mounts: tuple[MountInfo, ...] = MOUNTS) -> dict[int, ClientSample]:
     """Return what is told of each mount, as the recorder gets it."""
-    collector = RemoteClients(fs)
-    collector.follow(mounts)
+    collector = RemoteClientReader(fs)
+    collector.set_mounts(mounts)
     told = [one for one in collector.read() or () if isinstance(one, ClientSample)]
     collector.close()
     packed = msgspec.msgpack.encode(told)
@@ -152,8 +152,8 @@ def test_a_mount_that_vanishes_between_two_looks_is_told_no_more(tmp_path: Path)
     """Its files are gone before anybody tells that it is; the others go on."""
     fs, _ = host(tmp_path)
     now = 0.0
-    collector = RemoteClients(fs, clock=lambda: now, used=float)
-    collector.follow(MOUNTS)
+    collector = RemoteClientReader(fs, clock=lambda: now, cpu_seconds=float)
+    collector.set_mounts(MOUNTS)
     assert len(collector.read() or ()) == 4
     for folder in ("proc/fs", "sys/kernel", "sys/fs"):
         shutil.rmtree(tmp_path / folder)

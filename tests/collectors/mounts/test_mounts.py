@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts import mountinfo
-from ckptprof_collectors.mounts.mountinfo import Mounts, mount_of, parse, unescape
-from ckptprof_collectors.samples import Gone, MountInfo
+from ckptprof_collectors.mounts.mountinfo import MountReader, find_mount, parse, unescape
+from ckptprof_collectors.samples import EntityGone, MountInfo
 
 # Captured: Firecracker VM, Linux 6.18.44, 2026-11-21 (two of its lines).
 REAL = b"22 27 0:21 / /proc rw,relatime - proc proc rw\n27 1 254:0 / / rw,relatime - ext4 /dev/vda rw,discard\n"
@@ -36,7 +36,7 @@ def tree(root: Path, mountinfo: bytes) -> KernelFs:
 
 def read(fs: KernelFs) -> list[MountInfo]:
     """Return what a new collector reports."""
-    collector = Mounts(fs)
+    collector = MountReader(fs)
     samples = collector.read()
     collector.close()
     return [sample for sample in samples if isinstance(sample, MountInfo)]
@@ -45,7 +45,7 @@ def read(fs: KernelFs) -> list[MountInfo]:
 def test_absent_file_is_unavailable(tmp_path: Path) -> None:
     """Without mountinfo the reason names it."""
     with pytest.raises(UnavailableError, match="mountinfo"):
-        Mounts(KernelFs(proc=tmp_path))
+        MountReader(KernelFs(proc=tmp_path))
 
 
 def test_real_lines(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_overlay_lies_where_its_upper_directory_is(tmp_path: Path) -> None:
 def test_changes_only(tmp_path: Path) -> None:
     """An unchanged file gives nothing; a remount, a new mount and an unmount are told, each once."""
     fs = tree(tmp_path, REAL)
-    collector = Mounts(fs)
+    collector = MountReader(fs)
     collector.read()
     quiet = list(collector.read())
     tree(
@@ -110,7 +110,7 @@ def test_changes_only(tmp_path: Path) -> None:
     collector.close()
 
     assert quiet == []
-    assert told[0] == Gone("mount", "22")
+    assert told[0] == EntityGone("mount", "22")
     assert [sample.mount_point for sample in told if isinstance(sample, MountInfo)] == ["/moved", "/t"]
 
 
@@ -120,10 +120,10 @@ def test_mount_of_a_path() -> None:
         b"1 0 8:1 / / rw - ext4 a rw\n2 1 8:2 / /mnt rw - ext4 b rw\n"
         b"3 2 8:3 / /mnt/deep rw - ext4 c rw\n4 1 8:4 / /mnt rw - ext4 d rw\n"
     )
-    minors = {path: mount_of(mounts, path) for path in (b"/x", b"/mntx", b"/mnt", b"/mnt/y", b"/mnt/deep/z")}
+    minors = {path: find_mount(mounts, path) for path in (b"/x", b"/mntx", b"/mnt", b"/mnt/y", b"/mnt/deep/z")}
 
     assert [mount.minor for mount in minors.values() if mount] == [1, 1, 4, 4, 3]
-    assert mount_of([], b"/x") is None
+    assert find_mount([], b"/x") is None
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_live_mount_with_newline_and_space_comes_and_goes(tmp_path: Path) -> Non
     """The kernel's poll tells of a mount and its end, and its own escaping is undone."""
     point = tmp_path / "a b\nc\\040d"
     point.mkdir()
-    collector = Mounts(KernelFs())
+    collector = MountReader(KernelFs())
     collector.read()
     subprocess.run(["mount", "-t", "tmpfs", "ckptprof test", str(point)], check=True)
     try:
@@ -174,7 +174,7 @@ def test_live_mount_with_newline_and_space_comes_and_goes(tmp_path: Path) -> Non
 
     (mount,) = [mount for mount in came if mount.mount_point == str(point)]
     assert (mount.fs_type, mount.source, mount.device) == ("tmpfs", "ckptprof test", None)
-    assert Gone("mount", str(mount.mount_id)) in went
+    assert EntityGone("mount", str(mount.mount_id)) in went
 
 
 @pytest.mark.parametrize(
@@ -196,6 +196,6 @@ def test_a_container_with_the_hosts_pids_has_the_hosts_mounts(
     (tmp_path / "proc/1").mkdir()
     if init is not None:
         (tmp_path / "proc/1/mountinfo").write_bytes(init)
-    monkeypatch.setattr(mountinfo, "has_the_hosts_pids", lambda _: has_pids)
+    monkeypatch.setattr(mountinfo, "has_host_pids", lambda _: has_pids)
 
     assert [one.mount_point for one in read(fs)] == points

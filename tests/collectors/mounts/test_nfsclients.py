@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.collectors.mounts.mountstats import HOST, block, mounted, put
 
-from ckptprof_collectors.kernelfs import KeptFile, KernelFs
-from ckptprof_collectors.mounts import nfsclients
-from ckptprof_collectors.mounts.nfsclients import MAX_OPERATIONS, NfsClients
+from ckptprof_collectors.kernelfs import KernelFile, KernelFs
+from ckptprof_collectors.mounts import nfs_client
+from ckptprof_collectors.mounts.nfs_client import MAX_OPERATIONS, NfsClients
 from ckptprof_collectors.samples import ClientOperation, ClientSample, MountInfo
 
 FIXTURE = Path(__file__).parents[2] / "fixtures/nfs/mountstats"
@@ -44,14 +44,14 @@ def test_who_may_not_read_those_of_init_reads_its_own(tmp_path: Path, monkeypatc
     """In a container that has the host's pids, without privileges."""
     opened = []
 
-    def kept(path: Path, **more: int) -> KeptFile:
+    def kept(path: Path, **more: int) -> KernelFile:
         opened.append(path.parent.name)
         if path.parent.name == "1":
             raise PermissionError
-        return KeptFile(path, **more)
+        return KernelFile(path, **more)
 
-    monkeypatch.setattr(nfsclients, "host_mounts", lambda fs: fs.proc / "1")
-    monkeypatch.setattr(nfsclients, "KeptFile", kept)
+    monkeypatch.setattr(nfs_client, "host_mounts", lambda fs: fs.proc / "1")
+    monkeypatch.setattr(nfs_client, "KernelFile", kept)
 
     assert len(read(tmp_path, block(counted={"WRITE": WRITE}))) == 1
     assert opened == ["1", "self"]
@@ -92,8 +92,8 @@ def test_what_data_servers_do_is_said_to_be_unseen(tmp_path: Path) -> None:
     (apart,) = read(tmp_path, block(pnfs="LAYOUT_NFSV4_1_FILES"))
     (plain,) = read(tmp_path, block())
 
-    assert ["pNFS" in one for one in apart.unseen] == [True]
-    assert plain.unseen == ()
+    assert ["pNFS" in one for one in apart.limitations] == [True]
+    assert plain.limitations == ()
 
 
 @pytest.mark.parametrize("word", ["18446743919241604546", "-5", "+5", "x", "1_0", "9" * 5000, "0x10", "٣"])
@@ -137,10 +137,10 @@ def test_mounts_that_hide_each_other_are_not_told_apart(tmp_path: Path) -> None:
 def test_a_block_is_parsed_again_only_if_something_was_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its age and the idle time of its connection change every second."""
     parsed: list[bytes] = []
-    from ckptprof_collectors.mounts import nfsclients  # noqa: PLC0415 - to count what it does
+    from ckptprof_collectors.mounts import nfs_client  # noqa: PLC0415 - to count what it does
 
-    parse = nfsclients.parse
-    monkeypatch.setattr(nfsclients, "parse", lambda device, text: parsed.append(text) or parse(device, text))
+    parse = nfs_client.parse_block
+    monkeypatch.setattr(nfs_client, "parse_block", lambda device, text: parsed.append(text) or parse(device, text))
     clients = NfsClients(KernelFs(proc=put(tmp_path, block(counted={"WRITE": WRITE}, age=10))))
     first = clients.read([mounted()])
     put(tmp_path, block(counted={"WRITE": WRITE}, age=11, transports=["tcp 832 0 1 0 12 64 64 0 640 32 24 26 57"]))

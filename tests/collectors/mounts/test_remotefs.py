@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptprof_collectors.mounts.remotefs import REMOTE, is_remote, server_of
+from ckptprof_collectors.mounts.remote_servers import SERVER_PARSERS, is_remote, parse_server
 
 
 @pytest.mark.parametrize(
@@ -35,15 +35,15 @@ from ckptprof_collectors.mounts.remotefs import REMOTE, is_remote, server_of
 )
 def test_server_of(fs_type: str, source: str, server: str | None) -> None:
     """The host is cut out of the source as the type writes it; a local type has none whatever its source says."""
-    assert server == server_of(fs_type, source)
+    assert server == parse_server(fs_type, source)
 
 
 def test_new_ceph_syntax_names_its_monitors_in_the_options() -> None:
     """Since 5.16 the source of ceph holds no host: the first monitor in the options does."""
     options = "rw,name=admin,mon_addr=192.168.1.7:6789/192.168.1.8:6789,acl"
 
-    assert server_of("ceph", "admin@b3acfc0d.cephfs=/", options) == "192.168.1.7"
-    assert server_of("ceph", "admin@b3acfc0d.cephfs=/", "rw") is None
+    assert parse_server("ceph", "admin@b3acfc0d.cephfs=/", options) == "192.168.1.7"
+    assert parse_server("ceph", "admin@b3acfc0d.cephfs=/", "rw") is None
 
 
 def test_remote_is_known_even_without_a_server() -> None:
@@ -52,7 +52,7 @@ def test_remote_is_known_even_without_a_server() -> None:
     assert not is_remote("ext4")
 
 
-@given(st.sampled_from(sorted(REMOTE)), st.text(), st.text())
+@given(st.sampled_from(sorted(SERVER_PARSERS)), st.text(), st.text())
 def test_no_source_makes_it_fail(fs_type: str, source: str, options: str) -> None:
     """Any user may mount a FUSE with a source of his choice: it yields a non-empty text or None."""
-    assert server_of(fs_type, source, options) != ""
+    assert parse_server(fs_type, source, options) != ""

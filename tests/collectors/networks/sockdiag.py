@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ckptprof_collectors.networks import inetdiag, netlink
+from ckptprof_collectors.networks import inet_diag, netlink
 
 ESTABLISHED, CLOSE, LISTEN = 1, 7, 10
 NEVER = 0xFFFFFFFF
@@ -70,7 +70,7 @@ def packed(body: bytes, sequence: int, kind: int = 18) -> bytes:
 
 def closed(cookie: int, told: bytes, **more: Any) -> bytes:
     """Return what the kernel tells of a socket that closed: neither whose it was nor its inode."""
-    return packed(message(cookie, told, state=CLOSE, inode=0, uid=0, **more), 0, inetdiag.DESTROYED)
+    return packed(message(cookie, told, state=CLOSE, inode=0, uid=0, **more), 0, inet_diag.DESTROYED)
 
 
 def done(sequence: int, error: int = 0) -> bytes:
@@ -86,7 +86,7 @@ class FakeClosings:
         self.messages: list[bytes] = []
         self.is_open = True
 
-    def told(self) -> Iterator[bytes]:
+    def read_messages(self) -> Iterator[bytes]:
         """Yield what was told since; raises OSError where some were lost."""
         while self.messages:
             message = self.messages.pop(0)
@@ -105,11 +105,11 @@ class FakeNetlink(netlink.Netlink):
     def __init__(self, *_: Any) -> None:
         """Give nothing yet."""
         self.sequence = 0
-        self._what = "sock_diag"
+        self._family_name = "sock_diag"
         self.answers: list[Sequence[Sequence[bytes] | Callable[[int], bytes]]] = []
         self._parts: list[bytes] = []
 
-    def ask(self, kind: int, message: bytes) -> None:  # noqa: ARG002 - as the real one
+    def request(self, kind: int, message: bytes) -> None:  # noqa: ARG002 - as the real one
         """Take the next answer."""
         self.sequence += 1
         self._parts = []
@@ -118,7 +118,7 @@ class FakeNetlink(netlink.Netlink):
             self._parts.append(whole)
         self._parts.append(done(self.sequence))
 
-    def part(self) -> bytes:
+    def receive(self) -> bytes:
         """Return the next part; raises TimeoutError where a kernel would keep silent."""
         if not self._parts:
             raise TimeoutError

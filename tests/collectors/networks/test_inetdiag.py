@@ -15,14 +15,14 @@ from sockdiag import LISTEN, NEVER, FakeNetlink, done, info, message, packed
 from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import UnavailableError
-from ckptprof_collectors.networks import inetdiag
-from ckptprof_collectors.networks.inetdiag import Closings, Counts, TcpSocket, TcpTable
+from ckptprof_collectors.networks import inet_diag
+from ckptprof_collectors.networks.inet_diag import ClosedSockets, TcpCounters, TcpSocket, TcpTable
 
 
 @pytest.fixture
 def table(monkeypatch: pytest.MonkeyPatch) -> TcpTable[TcpSocket]:
     """Return a table whose kernel gives prepared answers."""
-    monkeypatch.setattr(inetdiag, "Netlink", FakeNetlink)
+    monkeypatch.setattr(inet_diag, "Netlink", FakeNetlink)
     return TcpTable(TcpSocket)
 
 
@@ -35,7 +35,7 @@ def kernel(table: TcpTable[TcpSocket]) -> FakeNetlink:
 def looked(table: TcpTable[TcpSocket], *messages: bytes) -> tuple[list[TcpSocket], list[TcpSocket]]:
     """Return what one look finds."""
     kernel(table).answers.append([messages])
-    return table.look()
+    return table.poll()
 
 
 def test_every_number_is_found(table: TcpTable[TcpSocket]) -> None:
@@ -43,7 +43,7 @@ def test_every_number_is_found(table: TcpTable[TcpSocket]) -> None:
     told = info(5000, 300, (900, 400, 50), 1448, rtt=8032, min_rtt=36, rate=1_000_000)
     (one,), _ = looked(table, message(1, told))
 
-    assert one.counts() == Counts(5000, 300, 900, 400, 50, 1448, 36, 1_000_000)
+    assert one.counts() == TcpCounters(5000, 300, 900, 400, 50, 1448, 36, 1_000_000)
     assert (one.rtt_us, one.uid, one.inode, one.local_port, one.remote_port) == (8032, 1000, 77, 40000, 443)
     assert socket.inet_ntop(socket.AF_INET, one.remote) == "10.0.0.9"
 
@@ -67,7 +67,7 @@ def test_a_number_that_cannot_be_was_not_seen(table: TcpTable[TcpSocket]) -> Non
     negative = (1 << 64) - 5
     (one,), _ = looked(table, message(1, info(negative, 3, (negative, 1, 1), negative, min_rtt=NEVER)))
 
-    assert one.counts() == Counts(0, 3, None, None, None, None, None, None)
+    assert one.counts() == TcpCounters(0, 3, None, None, None, None, None, None)
 
 
 def test_both_versions_of_ip_are_told_apart_and_mapped_addresses_are_not(table: TcpTable[TcpSocket]) -> None:
@@ -97,7 +97,7 @@ def test_a_socket_that_an_answer_misses_is_the_same_when_it_is_back(table: TcpTa
     (one,), _ = looked(table, message(1, info(10)))
     looked(table)
     assert looked(table, message(1, info(30)))[0] == [one]
-    for _ in range(inetdiag.ABSENT_TURNS + 1):
+    for _ in range(inet_diag.MAX_ABSENT_DUMPS + 1):
         looked(table)
     assert looked(table, message(1, info(30)))[0] != [one]
 
@@ -113,20 +113,20 @@ def test_attributes_may_stand_elsewhere_in_the_next_message(table: TcpTable[TcpS
 
 def test_there_is_room_for_so_many(table: TcpTable[TcpSocket], monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are counted."""
-    monkeypatch.setattr(inetdiag, "MAX_SOCKETS", 3)
+    monkeypatch.setattr(inet_diag, "MAX_SOCKETS", 3)
     found, _ = looked(table, *(message(cookie, info(1)) for cookie in range(5)))
 
-    assert (len(found), table.left_out) == (3, 2)
+    assert (len(found), table.omitted) == (3, 2)
 
 
 def test_a_refusal_is_an_error_and_what_was_broken_off_is_passed_over(table: TcpTable[TcpSocket]) -> None:
     """The end of an answer may carry an error; what has another number belongs to another question."""
     kernel(table).answers.append([lambda sequence: done(sequence, error=12)])
     with pytest.raises(OSError, match="refused") as refused:
-        table.look()
+        table.poll()
     assert refused.value.errno == 12
     kernel(table).answers.append([lambda sequence: packed(message(1, info(5)), sequence - 1) + done(sequence - 1)])
-    assert table.look() == ([], [])
+    assert table.poll() == ([], [])
 
 
 @pytest.mark.parametrize("damage", [lambda raw: raw[:-30], lambda raw: struct.pack("=I", 3) + raw[4:]])
@@ -136,7 +136,7 @@ def test_a_truncated_answer_is_an_error_and_no_number(
     """What came before it stands."""
     kernel(table).answers.append([lambda sequence: damage(packed(message(1, info(5)), sequence))])
     with pytest.raises(OSError, match="malformed"):
-        table.look()
+        table.poll()
 
 
 @given(st.lists(st.binary(max_size=400), max_size=4), st.binary(max_size=300))
@@ -145,14 +145,14 @@ def test_no_bytes_make_it_fail_otherwise(parts: list[bytes], told: bytes) -> Non
     table = TcpTable.__new__(TcpTable)
     fake = FakeNetlink()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inetdiag, "Netlink", lambda *_: fake)
+        patch.setattr(inet_diag, "Netlink", lambda *_: fake)
         table.__init__(TcpSocket)  # type: ignore[misc] # with a kernel of its own
     fake.answers.append([[message(1, told), message(2, info(3)), *parts]])
     for part in parts:
         fake.answers.append([lambda _, part=part: part])  # type: ignore[misc]
     for _ in range(len(parts) + 1):
         try:
-            changed, gone = table.look()
+            changed, gone = table.poll()
         except OSError:
             continue
         assert all(one.counts().bytes_acked >= 0 for one in [*changed, *gone])
@@ -162,10 +162,10 @@ def test_a_kernel_without_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is fit for a person."""
 
     class Without(FakeNetlink):
-        def part(self) -> bytes:
+        def receive(self) -> bytes:
             return packed(struct.pack("=i", -2), self.sequence, 2)
 
-    monkeypatch.setattr(inetdiag, "Netlink", Without)
+    monkeypatch.setattr(inet_diag, "Netlink", Without)
     with pytest.raises(UnavailableError, match="INET_TCP_DIAG"):
         TcpTable(TcpSocket)
 
@@ -184,8 +184,8 @@ def test_the_kernel_counts_what_was_sent(host: str) -> None:
             ends: dict[tuple[int, int], TcpSocket] = {}
 
             def counted() -> bool:
-                table.look()
-                ends.update({(one.local_port, one.remote_port): one for one in table.open()})
+                table.poll()
+                ends.update({(one.local_port, one.remote_port): one for one in table.open_sockets()})
                 return (port, served) in ends and ends[port, served].counts().bytes_acked >= 100_000
 
             wait_until(counted, lambda: ends)
@@ -200,7 +200,7 @@ def test_the_kernel_counts_what_was_sent(host: str) -> None:
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_the_kernel_tells_of_each_that_closes_if_it_moved_much(host: str) -> None:
     """With all that it has moved, to any user; of the many that move little nothing reaches us."""
-    closings = Closings()
+    closings = ClosedSockets()
     heard: dict[int, list[bytes]] = {}
     sizes = (100, 65_000, 66_000, 100_000, 40 << 20)
     with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as server:
@@ -216,7 +216,7 @@ def test_the_kernel_tells_of_each_that_closes_if_it_moved_much(host: str) -> Non
         port = server.getsockname()[1]
 
         def have_come() -> bool:
-            for message in closings.told():
+            for message in closings.read_messages():
                 local, remote = struct.unpack_from("!HH", message, 20)
                 heard.setdefault(remote if local == port else local if remote == port else 0, []).append(message)
             return len(heard.keys() - {0}) == 3 and all(len(ends) == 2 for key, ends in heard.items() if key)

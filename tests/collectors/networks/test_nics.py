@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.leftovers import own_link
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.networks.nics import REVIEW_SECONDS, Nics, name_of, parse_line
-from ckptprof_collectors.samples import Gone, NicInfo, NicSample, Sample
+from ckptprof_collectors.networks.nics import REVIEW_SECONDS, NicReader, parse_line, parse_name
+from ckptprof_collectors.samples import EntityGone, NicInfo, NicSample, Sample
 
 HEADER = (
     b"Inter-|   Receive                                                |  Transmit\n"
@@ -59,10 +59,10 @@ class Tree:
 
     def countable(self) -> set[str]:
         """Return what a collector counts."""
-        collector = Nics(self.fs)
+        collector = NicReader(self.fs)
         samples = collector.read()
         collector.close()
-        return {sample.interface for sample in samples if isinstance(sample, NicInfo) and sample.countable}
+        return {sample.interface for sample in samples if isinstance(sample, NicInfo) and sample.is_countable}
 
 
 @pytest.fixture
@@ -85,23 +85,23 @@ def test_malformed_lines_are_left_out(line: bytes) -> None:
 @given(st.binary())
 def test_no_bytes_make_it_fail(line: bytes) -> None:
     """Whatever a line holds, it gives a sample with a name or None."""
-    assert parse_line(line) is None or name_of(line)
+    assert parse_line(line) is None or parse_name(line)
 
 
 def test_absent_file_is_unavailable(tmp_path: Path) -> None:
     """Without /proc/net/dev the reason names it."""
     with pytest.raises(UnavailableError, match="/proc/net/dev"):
-        Nics(KernelFs(proc=tmp_path, sys=tmp_path))
+        NicReader(KernelFs(proc=tmp_path, sys=tmp_path))
 
 
 def test_physical_interface_is_described(tree: Tree) -> None:
     """Speed comes in bits per second, with carrier and driver."""
     tree.nic("ens1f0", driver="mlx5_core", speed=200000, carrier=1)
-    collector = Nics(tree.fs)
+    collector = NicReader(tree.fs)
     first, second = list(collector.read()), list(collector.read())
     collector.close()
 
-    assert first[0] == NicInfo("ens1f0", 200_000_000_000, carrier=True, driver="mlx5_core", countable=True)
+    assert first[0] == NicInfo("ens1f0", 200_000_000_000, carrier=True, driver="mlx5_core", is_countable=True)
     assert isinstance(first[1], NicSample)
     assert second == []
 
@@ -109,11 +109,11 @@ def test_physical_interface_is_described(tree: Tree) -> None:
 def test_what_the_driver_does_not_know_is_none(tree: Tree) -> None:
     """Speed -1 (virtio) and an unreadable carrier are unknown, not slow and not down."""
     tree.nic("eth0", driver="virtio_net", speed=-1)
-    collector = Nics(tree.fs)
+    collector = NicReader(tree.fs)
     info = collector.read()[0]
     collector.close()
 
-    assert info == NicInfo("eth0", None, carrier=None, driver="virtio_net", countable=True)
+    assert info == NicInfo("eth0", None, carrier=None, driver="virtio_net", is_countable=True)
 
 
 def test_bond_vlan_and_bridge_leave_the_counting_to_the_physical_ports(tree: Tree) -> None:
@@ -154,7 +154,7 @@ def test_carrier_is_asked_again_after_the_review_time(tree: Tree) -> None:
     """A link that goes down is told at the next review and not before, although no traffic shows it."""
     now = 0.0
     folder = tree.nic("eth0", driver="e1000", carrier=1)
-    collector = Nics(tree.fs, clock=lambda: now)
+    collector = NicReader(tree.fs, clock=lambda: now)
     collector.read()
     (folder / "carrier").write_text("0\n")
     early = list(collector.read())
@@ -163,13 +163,13 @@ def test_carrier_is_asked_again_after_the_review_time(tree: Tree) -> None:
     collector.close()
 
     assert early == []
-    assert late == [NicInfo("eth0", None, carrier=False, driver="e1000", countable=True)]
+    assert late == [NicInfo("eth0", None, carrier=False, driver="e1000", is_countable=True)]
 
 
 def test_only_changed_interfaces_and_more_than_a_page(tree: Tree) -> None:
     """Of 200 interfaces the one with traffic is reported, raw."""
     tree.write(**{f"veth{number}": 0 for number in range(200)})
-    collector = Nics(tree.fs)
+    collector = NicReader(tree.fs)
     first = [sample for sample in collector.read() if isinstance(sample, NicSample)]
     tree.write(veth199=77)
     second = list(collector.read())
@@ -186,7 +186,7 @@ def test_hostile_name(tree: Tree) -> None:
     folder.mkdir()
     (folder / "speed").write_text("10\n")
     (tree.fs.proc / "self/net/dev").write_bytes(HEADER + raw + b": 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n")
-    collector = Nics(tree.fs)
+    collector = NicReader(tree.fs)
     info, sample = collector.read()
     collector.close()
 
@@ -209,7 +209,7 @@ def test_live_counters_are_the_kernels() -> None:
     for path in Path("/sys/class/net").iterdir():
         if (path / "device").exists():
             before[path.name] = statistics(path.name)
-    collector = Nics(KernelFs())
+    collector = NicReader(KernelFs())
     seen = {sample.interface: sample for sample in collector.read() if isinstance(sample, NicSample)}
     collector.close()
 
@@ -225,7 +225,7 @@ def test_live_counters_are_the_kernels() -> None:
 def test_live_veth_comes_and_goes() -> None:
     """A new veth pair is described in the next read and does not count; its removal is told."""
     one, two = own_link("one"), own_link("two")
-    collector = Nics(KernelFs())
+    collector = NicReader(KernelFs())
     collector.read()
     try:
         subprocess.run(["ip", "link", "add", one, "type", "veth", "peer", "name", two], check=True)
@@ -236,6 +236,8 @@ def test_live_veth_comes_and_goes() -> None:
     collector.close()
 
     infos = {sample.interface: sample for sample in came if isinstance(sample, NicInfo)}
-    assert (infos[one].countable, infos[two].countable) == (False, False)
+    assert (infos[one].is_countable, infos[two].is_countable) == (False, False)
     assert {one, two} <= {sample.interface for sample in came if isinstance(sample, NicSample)}
-    assert {Gone("interface", one), Gone("interface", two)} <= {sample for sample in went if isinstance(sample, Gone)}
+    assert {EntityGone("interface", one), EntityGone("interface", two)} <= {
+        sample for sample in went if isinstance(sample, EntityGone)
+    }

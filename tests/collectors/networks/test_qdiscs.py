@@ -15,9 +15,9 @@ from tests.leftovers import own_link
 from tests.machine import need
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.networks.netlink import attributes
-from ckptprof_collectors.networks.qdiscs import _RTM_NEWQDISC, Qdiscs, parse
-from ckptprof_collectors.samples import Gone, QdiscSample
+from ckptprof_collectors.networks.netlink import parse_attributes
+from ckptprof_collectors.networks.qdiscs import _RTM_NEWQDISC, QdiscReader, parse
+from ckptprof_collectors.samples import EntityGone, QdiscSample
 
 ROOT = 0xFFFFFFFF
 
@@ -88,7 +88,7 @@ def test_without_statistics_numbers_are_none() -> None:
 @given(st.binary(max_size=200))
 def test_no_bytes_make_it_fail(data: bytes) -> None:
     """Whatever comes through the socket."""
-    assert isinstance(attributes(data), dict)
+    assert isinstance(parse_attributes(data), dict)
     assert told(data) is None or isinstance(told(data), QdiscSample)
     assert told(message(b"tbf", options=data, stats=data)) is not None
 
@@ -96,13 +96,13 @@ def test_no_bytes_make_it_fail(data: bytes) -> None:
 def test_made_up_files_have_none(tmp_path: Path) -> None:
     """The kernel is asked, so that a tree of files says nothing."""
     with pytest.raises(UnavailableError, match="netlink"):
-        Qdiscs(KernelFs(proc=tmp_path))
+        QdiscReader(KernelFs(proc=tmp_path))
 
 
 def test_hundreds_of_them_are_asked_after_less_often() -> None:
     """Two milliseconds each between two readings."""
     now = 100.0
-    collector = Qdiscs(KernelFs(), clock=lambda: now)
+    collector = QdiscReader(KernelFs(), clock=lambda: now)
     many = [(_RTM_NEWQDISC, b"")] * 600  # a host with as many
     collector._netlink.dump = lambda *_: iter(many)  # type: ignore[method-assign]
     collector.read()
@@ -138,7 +138,7 @@ def test_the_kernel_is_read_as_tc_reads_it(interface: str) -> None:
         return subprocess.run(["tc", *words], check=True, capture_output=True, text=True).stdout
 
     now = [100.0]
-    collector = Qdiscs(KernelFs(), clock=lambda: now[0])
+    collector = QdiscReader(KernelFs(), clock=lambda: now[0])
     collector.read()
     tc("qdisc", "add", "dev", interface, "root", "tbf", "rate", "8mbit", "burst", "32kbit", "latency", "400ms")
     now[0] += 100
@@ -150,5 +150,5 @@ def test_the_kernel_is_read_as_tc_reads_it(interface: str) -> None:
     assert (sample.overlimits, sample.backlog_bytes) == (truth["overlimits"], truth["backlog"])
     tc("qdisc", "del", "dev", interface, "root")
     now[0] += 100
-    assert Gone("qdisc", interface) in (collector.read() or ())
+    assert EntityGone("qdisc", interface) in (collector.read() or ())
     collector.close()

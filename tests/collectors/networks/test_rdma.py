@@ -8,7 +8,7 @@ import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.networks.rdma import REVIEW_SECONDS, RdmaPorts
-from ckptprof_collectors.samples import Gone, RdmaInfo, RdmaSample
+from ckptprof_collectors.samples import EntityGone, RdmaInfo, RdmaSample
 
 COUNTERS = {
     "port_rcv_data": "1000",
@@ -121,7 +121,7 @@ def test_ports_come_change_and_go(tmp_path: Path) -> None:
         (RdmaInfo, "mlx5_1/1"),
         (RdmaSample, "mlx5_1/1"),
     ]
-    assert last == [Gone("port", "mlx5_0/1")]
+    assert last == [EntityGone("port", "mlx5_0/1")]
 
 
 MLX5 = {  # as ConnectX names them; of a test node of prometheus/procfs (Apache-2.0) are the names

@@ -15,8 +15,8 @@ from sockdiag import LISTEN, FakeClosings, FakeNetlink, closed, info, message
 from tests.patience import wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.networks import inetdiag, tcpsockets
-from ckptprof_collectors.networks.tcpsockets import TELLING_BYTES, LocalAddresses, TcpSockets, bottoms
+from ckptprof_collectors.networks import inet_diag, tcp_endpoints
+from ckptprof_collectors.networks.tcp_endpoints import REPORT_BYTES, LocalAddresses, TcpEndpoints, lowest_interfaces
 from ckptprof_collectors.samples import TcpSample
 
 MIB = 1 << 20
@@ -52,12 +52,12 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Look a first time, at nothing."""
-        monkeypatch.setattr(inetdiag, "Netlink", FakeNetlink)
-        monkeypatch.setattr(tcpsockets, "Netlink", FakeNetlink)
-        monkeypatch.setattr(inetdiag, "Closings", FakeClosings)
+        monkeypatch.setattr(inet_diag, "Netlink", FakeNetlink)
+        monkeypatch.setattr(tcp_endpoints, "Netlink", FakeNetlink)
+        monkeypatch.setattr(inet_diag, "ClosedSockets", FakeClosings)
         self.now = 0.0
-        self.collector = TcpSockets(KernelFs(), clock=lambda: self.now)
-        self.collector._addresses.of = lambda *_: ("eth0",)  # type: ignore[method-assign] # not of this machine
+        self.collector = TcpEndpoints(KernelFs(), clock=lambda: self.now)
+        self.collector._addresses.interfaces_of = lambda *_: ("eth0",)  # type: ignore[method-assign] # not of this machine
         self.read()
 
     @property
@@ -96,7 +96,7 @@ def test_connections_of_one_remote_port_are_summed_up(bench: Bench) -> None:
     assert msgspec.structs.replace(told, sent_ns=None, received_ns=None) == TcpSample(
         remote="10.0.0.9",
         port=443,
-        accepted=False,
+        is_accepted=False,
         local="10.0.0.2",
         interfaces=("eth0",),
         pid=None,
@@ -132,7 +132,7 @@ def test_it_is_told_when_one_of_them_sent_and_received_last(bench: Bench) -> Non
 
 def test_what_was_there_before_counts_from_the_first_look_on(bench: Bench) -> None:
     """A connection of many days has sent much, but not now."""
-    bench.collector._begin()
+    bench.collector._reset()
     assert bench.read(message(1, info(1 << 40))) == []
     (told,) = bench.read(message(1, info((1 << 40) + MIB)))
     assert told.bytes_acked == MIB
@@ -185,7 +185,7 @@ def test_a_socket_that_no_look_met_is_whose_who_alone_connects_to_there(bench: B
 def test_a_socket_that_was_reset_counts_once_however_late_it_is_closed(bench: Bench) -> None:
     """Its process has it all the while, but no look meets it, so that it is forgotten; it has moved nothing since."""
     bench.read(message(1, info(5 * MIB)))
-    for _ in range(inetdiag.ABSENT_TURNS + 2):
+    for _ in range(inet_diag.MAX_ABSENT_DUMPS + 2):
         bench.read()
     bench.closings.messages = [closed(1, info(5 * MIB, sent_ago_ms=60_000, received_ago_ms=60_000))]
 
@@ -271,7 +271,7 @@ def test_connections_that_the_other_end_opened_have_our_port(bench: Bench) -> No
         *(message(port, info(MIB), local=("10.0.0.2", 80), remote=("10.0.0.9", port)) for port in range(5000, 5008)),
     )
 
-    assert [(one.port, one.accepted, one.sockets, one.bytes_acked) for one in told] == [(80, True, 8, 8 * MIB)]
+    assert [(one.port, one.is_accepted, one.sockets, one.bytes_acked) for one in told] == [(80, True, 8, 8 * MIB)]
 
 
 def test_each_owner_has_an_endpoint_of_its_own(bench: Bench) -> None:
@@ -312,7 +312,7 @@ def test_nothing_is_read_while_nobody_matters(bench: Bench) -> None:
 
 def test_endpoints_are_bounded_and_the_rest_is_summed_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who moved longest ago gives way; if all have moved now, the others are one."""
-    monkeypatch.setattr(tcpsockets, "MAX_ENDPOINTS", 2)
+    monkeypatch.setattr(tcp_endpoints, "MAX_ENDPOINTS", 2)
     many = [message(port, info(MIB * port), remote=("10.0.0.9", port)) for port in (1, 2, 3, 4)]
     told = bench.read(*many)
     assert {(one.remote, one.port): one.bytes_acked for one in told} == {
@@ -327,7 +327,7 @@ def test_endpoints_are_bounded_and_the_rest_is_summed_up(bench: Bench, monkeypat
 def test_a_crowd_of_sockets_is_looked_at_less_often(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundredth of a core at most."""
     spent = iter((0.0, 0.5, 1.0, 1.0))
-    monkeypatch.setattr(tcpsockets.time, "thread_time", lambda: next(spent))
+    monkeypatch.setattr(tcp_endpoints.time, "thread_time", lambda: next(spent))
     bench.read()
     bench.now += 49
     assert bench.collector.read() is None
@@ -338,7 +338,7 @@ def test_a_crowd_of_sockets_is_looked_at_less_often(bench: Bench, monkeypatch: p
 def test_made_up_files_have_none(tmp_path: Path) -> None:
     """The kernel is asked, so that a tree of files says nothing."""
     with pytest.raises(UnavailableError, match="netlink"):
-        TcpSockets(KernelFs(proc=tmp_path))
+        TcpEndpoints(KernelFs(proc=tmp_path))
 
 
 def test_an_address_of_a_bond_is_on_what_carries_it(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_an_address_of_a_bond_is_on_what_carries_it(tmp_path: Path) -> None:
     for path in ("vlan7/lower_bond0", "bond0/lower_eth1", "bond0/lower_eth0", "eth0", "eth1", "a/lower_a"):
         (tmp_path / path).mkdir(parents=True)
 
-    assert [bottoms(tmp_path, name) for name in ("vlan7", "eth0", "gone", "a")] == [
+    assert [lowest_interfaces(tmp_path, name) for name in ("vlan7", "eth0", "gone", "a")] == [
         ["eth0", "eth1"], ["eth0"], ["gone"], ["a"],
     ]  # fmt: skip
 
@@ -364,10 +364,10 @@ def test_addresses_of_this_host_are_known() -> None:
     ]
     far = socket.inet_aton("192.0.2.1")
     for address, name in own:
-        found = known.of(address, far)
+        found = known.interfaces_of(address, far)
         assert found == ("lo",) if name == "lo" else name in found or "lower" in str(list_of(name)), (name, found)
-        assert known.of(address, address) == ("lo",)
-    assert known.of(socket.inet_aton("192.0.2.77"), far) == ()
+        assert known.interfaces_of(address, address) == ("lo",)
+    assert known.interfaces_of(socket.inet_aton("192.0.2.77"), far) == ()
     known.close()
 
 
@@ -379,13 +379,13 @@ def list_of(name: str) -> list[str]:
 def test_the_kernel_is_read() -> None:
     """What a real connection sends and receives, both ends of it."""
     now = [0.0]
-    collector = TcpSockets(KernelFs(), clock=lambda: now[0])
+    collector = TcpEndpoints(KernelFs(), clock=lambda: now[0])
     collector.read()
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with socket.create_connection(("127.0.0.1", port)) as client, server.accept()[0] as taken:
-            client.sendall(bytes(TELLING_BYTES))
-            left = TELLING_BYTES
+            client.sendall(bytes(REPORT_BYTES))
+            left = REPORT_BYTES
             while left:
                 left -= len(taken.recv(left))
             found: dict[bool, TcpSample] = {}
@@ -394,21 +394,19 @@ def test_the_kernel_is_read() -> None:
                 now[0] += 100
                 for sample in collector.read() or ():
                     if isinstance(sample, TcpSample) and sample.port == port:
-                        found[sample.accepted] = sample
-                return len(found) == 2 and found[False].bytes_acked >= TELLING_BYTES
+                        found[sample.is_accepted] = sample
+                return len(found) == 2 and found[False].bytes_acked >= REPORT_BYTES
 
             wait_until(counted, lambda: found)
         for _ in range(3):  # of three that come and go nobody sees one
             with socket.create_connection(("127.0.0.1", port)) as client, server.accept()[0] as taken:
-                client.sendall(bytes(TELLING_BYTES))
+                client.sendall(bytes(REPORT_BYTES))
                 client.shutdown(socket.SHUT_WR)
-                while taken.recv(TELLING_BYTES):
+                while taken.recv(REPORT_BYTES):
                     pass
-        wait_until(lambda: counted() and found[True].bytes_received >= 4 * TELLING_BYTES, lambda: found)
+        wait_until(lambda: counted() and found[True].bytes_received >= 4 * REPORT_BYTES, lambda: found)
     collector.close()
 
-    assert found[False].bytes_acked - 4 * TELLING_BYTES in range(
-        9
-    )  # what opens one counts as a byte, what ends it, too
-    assert found[True].bytes_received - 4 * TELLING_BYTES in range(5)
+    assert found[False].bytes_acked - 4 * REPORT_BYTES in range(9)  # what opens one counts as a byte, what ends it, too
+    assert found[True].bytes_received - 4 * REPORT_BYTES in range(5)
     assert {one.interfaces for one in found.values()} == {("lo",)}

@@ -13,8 +13,8 @@ import pytest
 from tests.leftovers import own_link
 
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
-from ckptprof_collectors.networks import wire
-from ckptprof_collectors.networks.wire import Wires
+from ckptprof_collectors.networks import wire_counters
+from ckptprof_collectors.networks.wire_counters import WireReader
 from ckptprof_collectors.samples import WireSample
 
 MLX5 = {
@@ -59,9 +59,9 @@ class Drivers:
         else:
             struct.pack_into(f"=I{len(numbers)}Q", room, 4, len(numbers), *numbers.values())
 
-    def open(self, clock: Callable[[], float] = lambda: 0.0) -> Wires:
+    def open(self, clock: Callable[[], float] = lambda: 0.0) -> WireReader:
         """Return a collector that asks them."""
-        return Wires(KernelFs(sys=self.root), ask=self, clock=clock)
+        return WireReader(KernelFs(sys=self.root), call_ethtool=self, clock=clock)
 
 
 def test_each_driver_has_its_own_names(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_interfaces_that_count_nothing_at_the_wire_are_left_alone(tmp_path: Path
         drivers.open()
     assert {name for name, _ in drivers.asked} == {"eth0", "lo"}
     with pytest.raises(UnavailableError, match="ioctl"):
-        Wires(KernelFs(sys=tmp_path))
+        WireReader(KernelFs(sys=tmp_path))
 
 
 def test_only_what_changed_is_told_and_no_more_than_once_a_second(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_only_what_changed_is_told_and_no_more_than_once_a_second(tmp_path: Path
     assert collector.read() == []
     drivers.interfaces["eth0"]["tx_bytes_phy"] = 300
     now = 3.0
-    collector.wanted = False
+    collector.is_enabled = False
     assert collector.read() is None
-    collector.wanted = True
+    collector.is_enabled = True
     assert collector.read() == [WireSample("eth0", 100, 300, 7, 6, 8, 7)]
     collector.close()
 
@@ -130,7 +130,7 @@ def test_a_driver_that_tells_absurd_counts_is_left_alone(tmp_path: Path, count: 
 
     (tmp_path / "class/net/eth0/device").mkdir(parents=True)
     with pytest.raises(UnavailableError):
-        Wires(KernelFs(sys=tmp_path), ask=absurd)
+        WireReader(KernelFs(sys=tmp_path), call_ethtool=absurd)
 
 
 @pytest.mark.root
@@ -144,15 +144,15 @@ def test_a_real_driver_is_asked_as_the_kernel_wants_it(tmp_path: Path, monkeypat
     try:
         (tmp_path / "class/net" / name / "device").mkdir(parents=True)
         patterns = (("rx_bytes", re.compile("peer_ifindex")), ("tx_bytes", re.compile("rx_queue_0_xdp_packets")))
-        monkeypatch.setattr(wire, "_NAMES", (*patterns, *wire._NAMES[2:]))
-        collector = Wires.__new__(Wires)
+        monkeypatch.setattr(wire_counters, "_NAMES", (*patterns, *wire_counters._NAMES[2:]))
+        collector = WireReader.__new__(WireReader)
         asked: list[str] = []
 
         def through(interface: str, room: mmap.mmap) -> None:
             asked.append(interface)
             collector._ioctl(interface, room)
 
-        collector.__init__(KernelFs(sys=tmp_path), ask=through)  # type: ignore[misc] # asks itself
+        collector.__init__(KernelFs(sys=tmp_path), call_ethtool=through)  # type: ignore[misc] # asks itself
         (sample,) = collector.read() or ()
         collector.close()
         peer = int(Path(f"/sys/class/net/{name}p/ifindex").read_text())

@@ -14,9 +14,9 @@ import pytest
 from tests.collectors.processes.processtree import STAT, ProcessTree
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.mountinfo import Mounts
-from ckptprof_collectors.networks.unixpeers import peers
-from ckptprof_collectors.processes.fusedaemons import FuseDaemons, names_of
+from ckptprof_collectors.mounts.mountinfo import MountReader
+from ckptprof_collectors.networks.unix_peers import find_peers
+from ckptprof_collectors.processes.fuse_daemons import FuseDaemons, daemon_names
 from ckptprof_collectors.samples import FuseDaemon, MountInfo
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
@@ -37,8 +37,8 @@ def mount(minor: int, fs_type: str = "fuse.sshfs", source: str = "host:/x", poin
 
 def found(daemons: FuseDaemons, *mounts: MountInfo, moving: Collection[int] = ()) -> list[FuseDaemon]:
     """Return who was found behind some mounts."""
-    lacking = daemons.lacking(mounts)
-    daemons.look(lacking, moving)
+    lacking = daemons.mounts_without_daemon(mounts)
+    daemons.find(lacking, moving)
     return daemons.read(PAGE)
 
 
@@ -57,7 +57,7 @@ def test_the_kernel_says_which_mount_a_descriptor_is_of(tree: ProcessTree) -> No
 
     told = found(daemons, mount(61), mount(62, point="/mnt/b"))
     assert told == [FuseDaemon(0, 61, "sshfs", ((51, 510),), 6)]
-    assert [one.minor for one in daemons.lacking([mount(61), mount(62)])] == [62]
+    assert [one.minor for one in daemons.mounts_without_daemon([mount(61), mount(62)])] == [62]
     assert [one.pid for one in daemons.processes] == [51]
 
 
@@ -108,7 +108,7 @@ def test_what_it_uses_is_told_when_it_changes_and_its_end_is_noticed(tree: Proce
     assert now.cpu_ticks == 91
     shutil.rmtree(tree.proc / "50")
     assert daemons.read(PAGE) == []
-    assert daemons.lacking([mount(60)]) == [mount(60)]
+    assert daemons.mounts_without_daemon([mount(60)]) == [mount(60)]
     assert daemons.processes == []
 
 
@@ -116,30 +116,30 @@ def test_only_mounts_that_a_process_may_serve_are_looked_for(tree: ProcessTree) 
     """Not of a hypervisor, nor on a disk; a mount that is gone is forgotten."""
     disk = MountInfo(8, 8, 1, "/", "/", "fuseblk", "/dev/sda1", "sda1", None)
     daemons = FuseDaemons(tree.fs, nobody)
-    assert daemons.lacking([disk, mount(9, "virtiofs", "tag"), mount(10, "ext4", "/dev/vda")]) == []
+    assert daemons.mounts_without_daemon([disk, mount(9, "virtiofs", "tag"), mount(10, "ext4", "/dev/vda")]) == []
     tree.process(50, "sshfs", "/dev/fuse", connection=60)
     found(daemons, mount(60))
-    assert daemons.lacking([]) == []
+    assert daemons.mounts_without_daemon([]) == []
     assert daemons.processes == []
 
 
 def test_names_are_those_of_the_programs() -> None:
     """As far as the mount says them; of a long one the kernel keeps 15 bytes."""
-    assert names_of(mount(1, "fuse.JuiceFS")) == {b"JuiceFS", b"juicefs"}
-    assert b"mount-s3" in names_of(mount(1, "fuse", "mountpoint-s3"))
-    assert names_of(mount(1, "fuse.a-very-long-name-of-it")) == {b"a-very-long-nam"}
-    assert names_of(mount(1, "fuse", "")) == frozenset()
+    assert daemon_names(mount(1, "fuse.JuiceFS")) == {b"JuiceFS", b"juicefs"}
+    assert b"mount-s3" in daemon_names(mount(1, "fuse", "mountpoint-s3"))
+    assert daemon_names(mount(1, "fuse.a-very-long-name-of-it")) == {b"a-very-long-nam"}
+    assert daemon_names(mount(1, "fuse", "")) == frozenset()
 
 
 def test_hostile_files_are_survived(tree: ProcessTree) -> None:
     """Names and numbers that make no sense: what cannot be a mount is as if it were not said."""
     tree.process(50, "sshfs", "/dev/fuse", "socket:[x]", "socket:[" + "9" * 30 + "]", children="-1 x 99999999 ")
     (tree.proc / "50/fdinfo/0").write_bytes(b"fuse_connection:\t" + b"9" * 40 + b"\n\xff")
-    assert found(FuseDaemons(tree.fs, peers), mount(60))[0].processes == ((50, 500),)
+    assert found(FuseDaemons(tree.fs, find_peers), mount(60))[0].processes == ((50, 500),)
     (tree.proc / "50/fdinfo/0").write_bytes(b"fuse_connection:\t4294967295\n")
-    assert found(FuseDaemons(tree.fs, peers), mount(60)) == []
+    assert found(FuseDaemons(tree.fs, find_peers), mount(60)) == []
     (tree.proc / "50/stat").write_bytes(b"garbage")
-    assert found(FuseDaemons(tree.fs, peers), mount(60)) == []
+    assert found(FuseDaemons(tree.fs, find_peers), mount(60)) == []
 
 
 def test_the_other_end_of_a_local_socket_is_known() -> None:
@@ -147,8 +147,8 @@ def test_the_other_end_of_a_local_socket_is_known() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.socket() as far:
         inodes = [os.fstat(one.fileno()).st_ino for one in (ours, theirs, far)]
-        assert peers(inodes) == {inodes[0]: inodes[1], inodes[1]: inodes[0]}
-    assert peers([]) == {}
+        assert find_peers(inodes) == {inodes[0]: inodes[1], inodes[1]: inodes[0]}
+    assert find_peers([]) == {}
 
 
 @pytest.mark.root
@@ -157,10 +157,10 @@ def test_the_server_of_a_mount_that_hangs_is_found_without_a_touch(tmp_path: Pat
     """The file system is never asked, so that nobody hangs."""
     with silent(tmp_path / "place") as made:
         pid = made._server.pid
-        mounts = Mounts(KernelFs())
+        mounts = MountReader(KernelFs())
         mounts.read()
         (ours,) = [one for one in mounts.mounts if one.mount_point == str(made.place)]
-        told = found(FuseDaemons(KernelFs(), peers), ours, moving=[pid])
+        told = found(FuseDaemons(KernelFs(), find_peers), ours, moving=[pid])
         mounts.close()
         assert made.asked == 0
     if told:  # since 6.16 the kernel says it
@@ -181,10 +181,10 @@ def test_sshfs_and_its_ssh_are_found(tmp_path: Path) -> None:
     speaks.chmod(0o755)
     subprocess.run(["sshfs", f"host:{behind}", place, "-o", f"ssh_command={speaks}"], check=True)
     try:
-        mounts = Mounts(KernelFs())
+        mounts = MountReader(KernelFs())
         mounts.read()
         (ours,) = [one for one in mounts.mounts if one.mount_point == str(place)]
-        (told,) = found(FuseDaemons(KernelFs(), peers), ours)
+        (told,) = found(FuseDaemons(KernelFs(), find_peers), ours)
         mounts.close()
         comms = [Path(f"/proc/{pid}/comm").read_text().strip() for pid, _ in told.processes]
     finally:

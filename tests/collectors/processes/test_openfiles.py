@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from ckptprof_collectors.files.statx import FileStatus
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import openfiles
-from ckptprof_collectors.processes.openfiles import (
+from ckptprof_collectors.processes import open_files
+from ckptprof_collectors.processes.open_files import (
     MAX_FILES,
-    Mappings,
-    OpenFiles,
+    MappingReader,
+    OpenFileScanner,
     is_data_path,
     parse_fdinfo,
     parse_maps,
@@ -44,10 +44,10 @@ HOSTILE = [
 
 
 @contextlib.contextmanager
-def looking() -> Iterator[OpenFiles]:
+def looking() -> Iterator[OpenFileScanner]:
     """Look at this very process."""
     process = Process(KernelFs(), os.getpid())
-    files = OpenFiles(process)
+    files = OpenFileScanner(process)
     try:
         yield files
     finally:
@@ -99,7 +99,7 @@ def test_hostile_names_are_found_open_and_mapped(tmp_path: Path, name: bytes) ->
         os.ftruncate(fd, MIB)
         inode = os.fstat(fd).st_ino
         with looking() as files, mmap.mmap(fd, MIB):
-            scan = files.scan(Mappings(files.process))
+            scan = files.scan(MappingReader(files.process))
 
             file, *_ = [file for file in scan.files if file.inode == inode]  # mmap keeps a descriptor of its own
             assert scan.mapped is not None
@@ -122,7 +122,7 @@ def test_a_descriptor_that_becomes_another_file_while_we_look_is_of_neither(
         stream.seek(MIB // 2)
         other.seek(0, os.SEEK_END)
         before = {file.path: file.position for file in files.scan().files}
-        real = openfiles.statx
+        real = open_files.statx
 
         def late(name: bytes, *, dir_fd: int) -> FileStatus:
             status = real(name, dir_fd=dir_fd)
@@ -130,7 +130,7 @@ def test_a_descriptor_that_becomes_another_file_while_we_look_is_of_neither(
                 os.dup2(other.fileno(), stream.fileno())
             return status
 
-        monkeypatch.setattr(openfiles, "statx", late)
+        monkeypatch.setattr(open_files, "statx", late)
         after = {file.path: file.position for file in files.scan().files}
 
     assert (before[str(large)], before[str(small)]) == (MIB // 2, 20)
@@ -181,7 +181,7 @@ def test_mappings_are_summed_by_file_and_small_or_executable_ones_left_out(tmp_p
         small = stack.enter_context((tmp_path / "small").open("rb"))
         for stream, length, offset in ((big, MIB, 0), (big, 2 * MIB, 2 * MIB), (small, 4096, 0)):
             stack.enter_context(mmap.mmap(stream.fileno(), length, access=mmap.ACCESS_READ, offset=offset))
-        mapped = files.scan(Mappings(files.process)).mapped
+        mapped = files.scan(MappingReader(files.process)).mapped
 
         assert mapped is not None
         ours = {file.path: file for file in mapped if file.path.startswith(str(tmp_path))}
@@ -194,10 +194,10 @@ def test_mappings_are_read_again_only_once_the_memory_has_changed(
 ) -> None:
     """Mapped, touched or unmapped: each is seen, and once a second what changes no size, as another name does."""
     clock = [0]
-    monkeypatch.setattr(openfiles, "time", SimpleNamespace(monotonic_ns=lambda: clock[0], thread_time_ns=lambda: 0))
+    monkeypatch.setattr(open_files, "time", SimpleNamespace(monotonic_ns=lambda: clock[0], thread_time_ns=lambda: 0))
     reads: list[int] = []
-    kernels = openfiles.read_mappings
-    monkeypatch.setattr(openfiles, "read_mappings", lambda process: reads.append(process.pid) or kernels(process))
+    kernels = open_files.read_mappings
+    monkeypatch.setattr(open_files, "read_mappings", lambda process: reads.append(process.pid) or kernels(process))
     folder = tmp_path / "77"
     folder.mkdir()
     line = b"7f0000000000-7f0000800000 r--s 00000000 08:01 5 /r/data.bin\n"
@@ -205,7 +205,8 @@ def test_mappings_are_read_again_only_once_the_memory_has_changed(
     renamed = line.replace(b"data", b"other")
     for ticks, size, resident, maps, now_ns in (
         (1, 900, 90, b"", 1), (2, 900, 90, b"", 2), (2, 2900, 90, line, 3), (3, 2900, 90, line, 4),
-        (4, 2900, 1090, line, 5), (5, 2900, 1090, renamed, openfiles.AGAIN_NS), (5, 2900, 1090, renamed, 2_000_000_000),
+        (4, 2900, 1090, line, 5), (5, 2900, 1090, renamed, open_files.MAX_AGE_NS), (5, 2900, 1090, renamed,
+        2_000_000_000),
         (6, 900, 90, b"", 2_000_000_001),
     ):  # fmt: skip
         clock[0] = now_ns
@@ -215,9 +216,9 @@ def test_mappings_are_read_again_only_once_the_memory_has_changed(
         (folder / "io").touch()
         if not seen:
             process = Process(KernelFs(proc=tmp_path), 77)
-            mappings = Mappings(process)
+            mappings = MappingReader(process)
         process.read_stat(mmap.PAGESIZE)
-        paths = [[file.path for file in mappings.look() or ()] for _ in range(3)][-1]
+        paths = [[file.path for file in mappings.read() or ()] for _ in range(3)][-1]
         seen.append((len(reads), paths))
         reads.clear()
     process.close()
@@ -374,7 +375,7 @@ def test_who_has_the_driver_of_gpudirect_storage_open_is_told(monkeypatch: pytes
         real, name = os.readlink, b"%d" % device.fileno()
         with monkeypatch.context() as patched:
             patched.setattr(
-                openfiles.os, "readlink", lambda at, **how: b"/dev/nvidia-fs3" if at == name else real(at, **how)
+                open_files.os, "readlink", lambda at, **how: b"/dev/nvidia-fs3" if at == name else real(at, **how)
             )
             during = files.scan()
         after = files.scan()

@@ -16,22 +16,22 @@ from hypothesis import strategies as st
 from tests.descriptors import held
 from tests.patience import LIFETIME, wait_until
 
-from ckptprof_collectors import hostfacts
+from ckptprof_collectors import process_facts
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes.openfiles import Mappings, OpenFiles
+from ckptprof_collectors.processes.open_files import MappingReader, OpenFileScanner
 from ckptprof_collectors.processes.process import (
     Process,
     ProcessGone,
     _in_other_network,
+    candidate_folders,
     descendants,
     describe,
     is_interpreter,
     is_kernel_thread,
     list_pids,
-    parent_of,
     parse_io,
     parse_stat,
-    places,
+    read_parent,
 )
 
 MIB = 1 << 20
@@ -120,15 +120,15 @@ def test_unchanged_counters_are_told_as_unchanged(sleeper: subprocess.Popen[byte
 def test_a_process_that_ended_is_never_taken_for_its_successor(sleeper: subprocess.Popen[bytes]) -> None:
     """Every read of kept descriptors says that it is gone, whoever has its pid now."""
     process = Process(KernelFs(), sleeper.pid)
-    files = OpenFiles(process)
+    files = OpenFileScanner(process)
     sleeper.kill()
     sleeper.wait()
 
-    for read in (process.read_io, lambda: process.read_stat(4096), lambda: files.scan(Mappings(process)),
-                 process.confirm, lambda: describe(process), lambda: OpenFiles(process)):  # fmt: skip
+    for read in (process.read_io, lambda: process.read_stat(4096), lambda: files.scan(MappingReader(process)),
+                 process.check_alive, lambda: describe(process), lambda: OpenFileScanner(process)):  # fmt: skip
         with pytest.raises(ProcessGone):
             read()
-    assert (process.exit().pid, process.exit().start_ticks) == (sleeper.pid, process.start_ticks)
+    assert (process.make_exit().pid, process.make_exit().start_ticks) == (sleeper.pid, process.start_ticks)
     files.close()
     process.close()
 
@@ -158,8 +158,8 @@ def test_no_descriptor_is_left_open(sleeper: subprocess.Popen[bytes]) -> None:
     before = held()
     process = Process(KernelFs(), sleeper.pid)
     process.read_stat(4096)
-    process.relax()
-    files = OpenFiles(process)
+    process.close_statm()
+    files = OpenFileScanner(process)
     files.close()
     process.close()
     process.close()
@@ -325,14 +325,14 @@ def test_what_cannot_be_read_of_a_process_is_left_empty(tmp_path: Path) -> None:
     info = describe(process)
 
     assert (info.runtimes, info.environment, info.cgroup) == ((), {}, None)
-    assert places(process) == []
+    assert candidate_folders(process) == []
     process.close()
 
 
 def test_megabytes_of_arguments_hold_nobody_up() -> None:
     """Whoever has an environment or a command line of more than is ever read is described without it."""
     large = {"RANK": "3", **{f"A{number}": "x" * 100_000 for number in range(4)}}
-    arguments = ["/bin/sleep", LIFETIME, *["0"] * (hostfacts.MAX_WORDS_BYTES // 2)]
+    arguments = ["/bin/sleep", LIFETIME, *["0"] * (process_facts.MAX_ARGUMENT_BYTES // 2)]
     for command, environment in ((["/bin/sleep", LIFETIME], large), (arguments, {"RANK": "3"})):
         with subprocess.Popen(command, env=environment) as child:
             wait_until(Path(f"/proc/{child.pid}/environ").read_bytes)  # exec returns before it has filled them in
@@ -352,7 +352,7 @@ def test_places_are_the_working_folder_and_the_paths_among_the_arguments(tmp_pat
     (tmp_path / "77" / "cwd").symlink_to("/work/x")
     process = Process(fs, 77)
 
-    assert places(process) == [b"/ckpt/a", b"/work/x/b", b"/work/c", b"/work/x"]
+    assert candidate_folders(process) == [b"/ckpt/a", b"/work/x/b", b"/work/c", b"/work/x"]
     process.close()
 
 
@@ -363,7 +363,7 @@ def test_the_kernels_own_threads_are_told_by_their_flag(tmp_path: Path, flags: i
 
     assert is_kernel_thread(fs, 77) is kernel
     assert is_kernel_thread(fs, 78) is None
-    assert (parent_of(fs, 77), parent_of(fs, 78)) == (1, None)
+    assert (read_parent(fs, 77), read_parent(fs, 78)) == (1, None)
 
 
 def test_pids_are_the_numbers_in_proc(tmp_path: Path) -> None:
@@ -395,16 +395,16 @@ def test_of_one_that_keeps_no_descriptors_the_same_is_read() -> None:
         child.stdout.read(1)
         wait_until(lambda: psutil.Process(child.pid).status() == "sleeping")  # from here on it does nothing
         before = held()
-        kept, lean = Process(fs, child.pid), Process(fs, child.pid, keeps=False)
+        kept, lean = Process(fs, child.pid), Process(fs, child.pid, keeps_open=False)
         for process in (kept, lean):
             assert process.read_io()
             assert process.read_stat(4096)
-            process.confirm()
+            process.check_alive()
         assert (lean.io, lean.stat) == (kept.io, kept.stat)
         kept.close()
         assert held() <= before
         lean.start_ticks += 1  # as of the one that had this pid before
-        for read in (lean.read_io, lean.confirm, lambda: lean.read_stat(4096)):
+        for read in (lean.read_io, lean.check_alive, lambda: lean.read_stat(4096)):
             with pytest.raises(ProcessGone):
                 read()
         lean.start_ticks -= 1

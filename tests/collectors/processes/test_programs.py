@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes.process import Process, starters
-from ckptprof_collectors.processes.programs import environment_of, program_of
+from ckptprof_collectors.processes.process import Process, describe_launchers
+from ckptprof_collectors.processes.programs import known_variables, name_program
 
 SPAWN = b"from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)"
 
@@ -45,20 +45,20 @@ SPAWN = b"from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5,
 )
 def test_a_program_is_named_by_what_it_runs(arguments: list[bytes], program: bytes) -> None:
     """Scripts, modules, pools; the text of `-c` is never told."""
-    assert program_of(arguments, b"kthing") == program
+    assert name_program(arguments, b"kthing") == program
 
 
 def test_a_kernel_is_named_by_its_notebook() -> None:
     """Jupyter tells it the path; nothing else is named so, whoever started it."""
     kernel = [b"python3", b"-m", b"ipykernel_launcher", b"-f", b"kernel.json"]
 
-    assert program_of(kernel, b"python3", b"/home/u/fine tuning.ipynb") == b"fine tuning.ipynb"
-    assert program_of([b"python3", b"train.py"], b"python3", b"/home/u/fine tuning.ipynb") == b"train.py"
+    assert name_program(kernel, b"python3", b"/home/u/fine tuning.ipynb") == b"fine tuning.ipynb"
+    assert name_program([b"python3", b"train.py"], b"python3", b"/home/u/fine tuning.ipynb") == b"train.py"
 
 
 def test_only_known_variables_are_read() -> None:
     """Nothing else of an environment leaves the function, and no value is long."""
-    found = environment_of(
+    found = known_variables(
         {"RANK": "3", "AWS_SECRET_ACCESS_KEY": "x", "WORLD_SIZE": "9" * 5000, "PMIX_NAMESPACE": "\udcff"}
     )
 
@@ -75,7 +75,7 @@ def test_the_shell_above_a_process_is_described() -> None:
         shell = _child_of(interpreter.pid)
         process = Process(KernelFs(), _child_of(shell))
         try:
-            found = starters(process)
+            found = describe_launchers(process)
         finally:
             process.close()
             interpreter.communicate(b"\n")

@@ -17,11 +17,11 @@ import pytest
 from tests.patience import LIFETIME, PATIENCE_SECONDS, wait_until
 
 from ckptprof_collectors import abandoned
-from ckptprof_collectors.abandoned import Abandoned
+from ckptprof_collectors.abandoned import AbandonedWork
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import pystacks
+from ckptprof_collectors.processes import python_stacks
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.processes.pystacks import StackLooker, dump, find_program, parse
+from ckptprof_collectors.processes.python_stacks import StackSampler, find_program, parse, run_py_spy
 
 PROGRAM = find_program() or ""
 needs_it = pytest.mark.skipif(not PROGRAM, reason="py-spy is not installed")
@@ -32,7 +32,7 @@ TOLD = """echo '[{"os_thread_id": 7, "frames": [{"name": "f", "filename": "f.py"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a look wait as long as a test does."""
-    monkeypatch.setattr(pystacks, "dump", functools.partial(dump, timeout_seconds=PATIENCE_SECONDS))
+    monkeypatch.setattr(python_stacks, "run_py_spy", functools.partial(run_py_spy, timeout_seconds=PATIENCE_SECONDS))
 
 
 @pytest.fixture
@@ -53,17 +53,17 @@ def impostor(tmp_path: Path, script: str) -> str:
     return str(path)
 
 
-def seen_by(looker: StackLooker, pid: int) -> list[pystacks.StackSample]:
+def seen_by(looker: StackSampler, pid: int) -> list[python_stacks.StackSample]:
     """Return what one look yields."""
-    assert looker.ask(Process(KernelFs(), pid))
+    assert looker.request(Process(KernelFs(), pid))
     wait_until(lambda: not looker.busy)
-    return looker.take()
+    return looker.consume()
 
 
 @needs_it
 def test_the_function_in_which_a_process_sleeps_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
     """With its thread, its file and what the look cost."""
-    (sample,) = seen_by(StackLooker(PROGRAM), sleeper.pid)
+    (sample,) = seen_by(StackSampler(PROGRAM), sleeper.pid)
 
     (thread,) = sample.threads
     assert thread.tid == sample.pid == sleeper.pid
@@ -80,8 +80,8 @@ def test_a_look_does_not_stop_its_target() -> None:
         assert child.stdout is not None
         child.stdout.readline()
         states = set()
-        looker = StackLooker(PROGRAM)
-        assert looker.ask(Process(KernelFs(), child.pid))
+        looker = StackSampler(PROGRAM)
+        assert looker.request(Process(KernelFs(), child.pid))
         busy = True
         while busy:
             busy = looker.busy
@@ -97,14 +97,14 @@ def test_a_look_does_not_stop_its_target() -> None:
 def test_only_one_look_is_taken_at_a_time(tmp_path: Path) -> None:
     """What is asked for meanwhile is refused, not queued."""
     os.mkfifo(tmp_path / "gate")
-    looker = StackLooker(impostor(tmp_path, f"read go < {tmp_path}/gate; {TOLD}"))
+    looker = StackSampler(impostor(tmp_path, f"read go < {tmp_path}/gate; {TOLD}"))
     process = Process(KernelFs(), os.getpid())
-    answers = [looker.ask(process) for _ in range(3)]
+    answers = [looker.request(process) for _ in range(3)]
     (tmp_path / "gate").write_text("go\n")
     wait_until(lambda: not looker.busy)
 
     assert answers == [True, False, False]
-    assert len(looker.take()) == 1
+    assert len(looker.consume()) == 1
 
 
 @pytest.mark.parametrize("telling", ["first", "last"])
@@ -112,16 +112,16 @@ def test_a_look_was_taken_shortly_before_its_program_told_it(tmp_path: Path, tel
     """Not in the middle of its run: on a busy host that takes half a second, and the stacks are read late in it."""
     os.mkfifo(tmp_path / "gate")
     held = f"touch {tmp_path}/there; read go < {tmp_path}/gate"
-    looker = StackLooker(impostor(tmp_path, f"{TOLD}; {held}" if telling == "first" else f"{held}; {TOLD}"))
+    looker = StackSampler(impostor(tmp_path, f"{TOLD}; {held}" if telling == "first" else f"{held}; {TOLD}"))
     began_ns = time.monotonic_ns()
-    assert looker.ask(Process(KernelFs(), os.getpid()))
+    assert looker.request(Process(KernelFs(), os.getpid()))
     wait_until((tmp_path / "there").exists)
     there_ns = time.monotonic_ns()
     time.sleep(3 * (there_ns - began_ns) / 1e9)  # the middle of its run is after that
     opened_ns = time.monotonic_ns()
     (tmp_path / "gate").write_text("go\n")
     wait_until(lambda: not looker.busy)
-    (sample,) = looker.take()
+    (sample,) = looker.consume()
 
     if telling == "first":
         assert began_ns < sample.at_ns <= there_ns
@@ -131,10 +131,10 @@ def test_a_look_was_taken_shortly_before_its_program_told_it(tmp_path: Path, tel
 
 def test_without_py_spy_that_is_told_once() -> None:
     """Nothing is asked for, and the reason is given a single time."""
-    looker = StackLooker(None)
+    looker = StackSampler(None)
 
-    assert not looker.ask(Process(KernelFs(), os.getpid()))
-    assert [looker.take_reason(), looker.take_reason()] == [
+    assert not looker.request(Process(KernelFs(), os.getpid()))
+    assert [looker.consume_reason(), looker.consume_reason()] == [
         "py-spy is not installed: Python stacks are not sampled",
         None,
     ]
@@ -156,7 +156,7 @@ def test_a_program_that_fails_hangs_or_babbles_is_ended(
     """Time and output are bounded, and nothing is left behind."""
     before = psutil.Process().children()
 
-    raw, complaint, *_ = dump(impostor(tmp_path, script), os.getpid(), timeout_seconds=seconds)
+    raw, complaint, *_ = run_py_spy(impostor(tmp_path, script), os.getpid(), timeout_seconds=seconds)
 
     assert raw == b""
     assert reason in complaint
@@ -165,60 +165,60 @@ def test_a_program_that_fails_hangs_or_babbles_is_ended(
 
 def test_a_process_that_may_not_be_read_is_left_alone(tmp_path: Path, sleeper: subprocess.Popen[bytes]) -> None:
     """It is tried once, told once, and not again."""
-    looker = StackLooker(impostor(tmp_path, "echo Permission denied >&2; exit 1"))
+    looker = StackSampler(impostor(tmp_path, "echo Permission denied >&2; exit 1"))
     seen = seen_by(looker, sleeper.pid)
-    reason = looker.take_reason()
+    reason = looker.consume_reason()
 
     assert seen == []
     assert "CAP_SYS_PTRACE" in (reason or "")
-    assert not looker.may_look(Process(KernelFs(), sleeper.pid))
+    assert not looker.can_sample(Process(KernelFs(), sleeper.pid))
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> Abandoned:
+def left(monkeypatch: pytest.MonkeyPatch) -> AbandonedWork:
     """Return the list of what is left behind, for this test alone; each child of a look goes there, in state D."""
-    own = Abandoned()
-    monkeypatch.setattr(pystacks, "ABANDONED", own)
-    monkeypatch.setattr(pystacks, "sleep_of", lambda _: b"1 2 3")
-    monkeypatch.setattr(pystacks, "wait", lambda *_: None)
+    own = AbandonedWork()
+    monkeypatch.setattr(python_stacks, "ABANDONED", own)
+    monkeypatch.setattr(python_stacks, "uninterruptible_sleep", lambda _: b"1 2 3")
+    monkeypatch.setattr(python_stacks, "wait_child", lambda *_: None)
     return own
 
 
 def test_a_program_that_cannot_be_killed_costs_its_target_alone(
-    left: Abandoned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
+    left: AbandonedWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sleeper: subprocess.Popen[bytes]
 ) -> None:
     """It is left and counted until it ends, its target is named and not looked at again, and the next look is taken."""
-    looker = StackLooker(impostor(tmp_path, TOLD))
+    looker = StackSampler(impostor(tmp_path, TOLD))
     assert seen_by(looker, sleeper.pid) == []
-    monkeypatch.setattr(pystacks, "wait", abandoned.wait)
-    reason = looker.take_reason()
+    monkeypatch.setattr(python_stacks, "wait_child", abandoned.wait_child)
+    reason = looker.consume_reason()
 
-    assert (left.count("stacks"), looker.may_look(Process(KernelFs(), sleeper.pid))) == (1, False)
+    assert (left.count("stacks"), looker.can_sample(Process(KernelFs(), sleeper.pid))) == (1, False)
     assert f"process {sleeper.pid}: py-spy cannot be killed" in (reason or "")
     assert len(seen_by(looker, os.getpid())) == 1
-    wait_until(lambda: left.review() or left.count() == 0)
+    wait_until(lambda: left.remove_ended() or left.count() == 0)
 
 
 def test_targets_of_one_user_do_not_end_all_looks(
-    left: Abandoned, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    left: AbandonedWork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After two of a user's his others are not looked at; after four of all users none, until one ends."""
     users = {1: 1000, 2: 1000, 3: 1000, 4: 1001, 5: 1002, 6: 1003}
-    monkeypatch.setattr(pystacks.HOLDERS, "user_of", users.get)
-    monkeypatch.setattr(pystacks, "has_ended", lambda _: False)
+    monkeypatch.setattr(python_stacks.BLOCKING_PROCESSES, "user_of", users.get)
+    monkeypatch.setattr(python_stacks, "reap", lambda _: False)
     program = impostor(tmp_path, TOLD)
-    looker = StackLooker(program)
+    looker = StackSampler(program)
     may = {}
     for pid in users:
-        may[pid] = looker.may_look(SimpleNamespace(pid=pid, start_ticks=0))  # type: ignore[arg-type]
+        may[pid] = looker.can_sample(SimpleNamespace(pid=pid, start_ticks=0))  # type: ignore[arg-type]
         if may[pid]:
-            assert dump(program, pid).hangs
+            assert run_py_spy(program, pid).is_unkillable
 
     assert may == {1: True, 2: True, 3: False, 4: True, 5: True, 6: False}
-    monkeypatch.setattr(pystacks, "has_ended", lambda _: True)
-    left.review()
-    assert looker.may_look(SimpleNamespace(pid=6, start_ticks=0))  # type: ignore[arg-type]
-    wait_until(lambda: not [one for one in psutil.Process().children() if abandoned.has_ended(one.pid)])
+    monkeypatch.setattr(python_stacks, "reap", lambda _: True)
+    left.remove_ended()
+    assert looker.can_sample(SimpleNamespace(pid=6, start_ticks=0))  # type: ignore[arg-type]
+    wait_until(lambda: not [one for one in psutil.Process().children() if abandoned.reap(one.pid)])
 
 
 @pytest.mark.parametrize(
@@ -234,6 +234,9 @@ def test_deep_and_hostile_stacks_are_cut() -> None:
     frames = [{"name": "\x1b[2J" + "n" * 300, "filename": "/f" * 200, "line": line} for line in range(300)]
     threads = parse(msgspec.json.encode([{"os_thread_id": 7, "thread_name": "t", "frames": frames}] * 80))
 
-    assert len(threads) == pystacks.MAX_THREADS
-    assert [frame[2] for frame in threads[0].frames][:: pystacks.MAX_FRAMES] == [0, 300 - pystacks.MAX_FRAMES]
-    assert all(len(name) <= pystacks.MAX_NAME and len(file) <= pystacks.MAX_NAME for name, file, _ in threads[0].frames)
+    assert len(threads) == python_stacks.MAX_THREADS
+    assert [frame[2] for frame in threads[0].frames][:: python_stacks.MAX_FRAMES] == [0, 300 - python_stacks.MAX_FRAMES]
+    assert all(
+        len(name) <= python_stacks.MAX_NAME and len(file) <= python_stacks.MAX_NAME
+        for name, file, _ in threads[0].frames
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.processes.socketowners import SocketOwners
+from ckptprof_collectors.processes.socket_owners import SocketOwners
 
 
 def inode(end: socket.socket) -> int:
@@ -22,7 +22,7 @@ def test_a_socket_is_that_of_the_process_that_has_it() -> None:
     """Of this one, and of nobody else who is asked for."""
     this = Process(KernelFs(), os.getpid())
     owners = SocketOwners()
-    owners.ask([this])
+    owners.set_processes([this])
     with socket.socket() as one:
         assert owners.find([inode(one), 1]) == {inode(one): (this.pid, this.start_ticks)}
     this.close()
@@ -37,10 +37,10 @@ def test_of_those_that_share_it_the_oldest_has_it() -> None:
         with subprocess.Popen(waits, close_fds=False, stdin=subprocess.PIPE) as child:
             this, other = (Process(KernelFs(), pid) for pid in (os.getpid(), child.pid))
             owners = SocketOwners()
-            owners.ask([other])
+            owners.set_processes([other])
             assert owners.find([inode(one)]) == {inode(one): (other.pid, other.start_ticks)}
             owners = SocketOwners()
-            owners.ask([other, this])
+            owners.set_processes([other, this])
             assert owners.find([inode(one)]) == {inode(one): (this.pid, this.start_ticks)}
             this.close()
             other.close()
@@ -52,13 +52,13 @@ def test_looking_for_them_has_its_share_of_a_core() -> None:
     now = [0.0]
     this = Process(KernelFs(), os.getpid())
     owners = SocketOwners(clock=lambda: now[0])
-    owners.ask([this])
+    owners.set_processes([this])
     assert owners.find([1]) == {}
     assert owners.find([1]) is None
     now[0] += 100
     assert owners.find([1]) == {}
     turn = owners.turn
-    owners.ask([this])
+    owners.set_processes([this])
     assert owners.turn == turn
     this.close()
     assert owners.find([1]) is None
@@ -70,6 +70,6 @@ def test_a_process_that_ended_has_nothing(tmp_path: Path) -> None:
         ended = Process(KernelFs(), child.pid)
         child.communicate(b"\n")
     owners = SocketOwners()
-    owners.ask([ended])
+    owners.set_processes([ended])
     assert owners.find([1]) == {}
     ended.close()

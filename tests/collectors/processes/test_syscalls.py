@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.processes.syscalls import CALLS, RUNNING, UNKNOWN, canonical, doing, name_of
+from ckptprof_collectors.processes.syscalls import CALLS, RUNNING, UNKNOWN, call_name, canonical, classify
 
 X86 = Path("/usr/include/x86_64-linux-gnu/asm/unistd_64.h")
 GENERIC = Path("/usr/include/asm-generic/unistd.h")
@@ -54,7 +54,7 @@ def test_a_number_of_arm64_becomes_that_of_x86_64() -> None:
     assert canonical(9999, "aarch64") == UNKNOWN
     assert canonical(74, "x86_64") == 74
     assert canonical(74, "s390x") == UNKNOWN
-    assert (name_of(74), name_of(UNKNOWN)) == ("fsync", None)
+    assert (call_name(74), call_name(UNKNOWN)) == ("fsync", None)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_a_number_of_arm64_becomes_that_of_x86_64() -> None:
 )
 def test_what_a_thread_is_in(state: str, call: int | None, wait: str | None, word: str) -> None:
     """A word of the closed list, of whatever was seen."""
-    assert doing(state, call, wait) == word
+    assert classify(state, call, wait) == word
 
 
 def test_a_number_alone_has_a_word() -> None:
     """What is not in the table is other, what was not seen unknown."""
-    assert [doing("S", call, None) for call in (1, 74, 3, 82, RUNNING, UNKNOWN, 10_000, None)] == [
+    assert [classify("S", call, None) for call in (1, 74, 3, 82, RUNNING, UNKNOWN, 10_000, None)] == [
         "data", "sync", "close", "rename", "other", "other", "other", "unknown"
     ]  # fmt: skip

@@ -14,9 +14,15 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process, ProcessGone
-from ckptprof_collectors.processes.syscalls import CALLS, doing
-from ckptprof_collectors.processes.threadlooks import ThreadGone, ThreadReader, counts_delays, list_threads, used_of
-from ckptprof_collectors.samples import ThreadLook
+from ckptprof_collectors.processes.syscalls import CALLS, classify
+from ckptprof_collectors.processes.thread_samples import (
+    ThreadGone,
+    ThreadReader,
+    has_delay_accounting,
+    list_threads,
+    read_schedstat,
+)
+from ckptprof_collectors.samples import ThreadSample
 
 READ = CALLS["read"][0]
 CHILD = f"""
@@ -49,19 +55,19 @@ def readers_of(pid: int, threads: list[int]) -> list[ThreadReader]:
     return [ThreadReader(process, tid, delays=None) for tid in threads]
 
 
-def word(look: ThreadLook) -> str:
+def word(look: ThreadSample) -> str:
     """Return what it is in."""
-    return doing(look.state, look.call, look.wait)
+    return classify(look.state, look.call, look.wait)
 
 
-def until(reader: ThreadReader, wanted: str, call: int | None = None) -> ThreadLook:
+def until(reader: ThreadReader, wanted: str, call: int | None = None) -> ThreadSample:
     """Look until it is found in that, and in this system call: a thread that begins waits for others, too."""
 
-    def met() -> ThreadLook | None:
-        look = reader.look(1)
+    def met() -> ThreadSample | None:
+        look = reader.sample(1)
         return look if look is not None and word(look) == wanted and call in (None, look.call) else None
 
-    found: ThreadLook = wait_until(met, lambda: reader.look(1))
+    found: ThreadSample = wait_until(met, lambda: reader.sample(1))
     return found
 
 
@@ -76,7 +82,7 @@ def test_each_thread_is_found_in_what_it_does(child: tuple[subprocess.Popen[byte
     assert first.on_cpu_ns is not None
     assert first.waited_ns is not None
     enough_ns = first.on_cpu_ns + 100_000_000
-    second = wait_until(lambda: look if (look := working.look(2)) and look.on_cpu_ns >= enough_ns else None)
+    second = wait_until(lambda: look if (look := working.sample(2)) and look.on_cpu_ns >= enough_ns else None)
     assert second.waited_ns >= first.waited_ns
     assert second.user_ticks >= first.user_ticks
     assert (second.pid, second.tid, second.at_ns) == (process.pid, threads[2], 2)
@@ -92,7 +98,7 @@ def test_who_has_not_run_is_told_again_without_being_read_again(
     (waiting,) = readers_of(process.pid, threads[1:2])
     until(waiting, "lock", READ)
     first = until(waiting, "lock", READ)  # it was so before its counters were read
-    second = waiting.look(77)
+    second = waiting.sample(77)
 
     assert second is not None
     assert second.at_ns == 77
@@ -111,8 +117,8 @@ def test_a_thread_that_ended_is_gone_though_its_process_lives(
     process.stdin.flush()
     wait_until(lambda: threads[1] not in list_threads(main.process))
     with pytest.raises(ThreadGone):
-        waiting.look(1)
-    assert main.look(1) is not None
+        waiting.sample(1)
+    assert main.sample(1) is not None
     with pytest.raises(ThreadGone):
         ThreadReader(main.process, threads[1], delays=None)
     waiting.close()
@@ -128,11 +134,11 @@ def test_a_process_that_ended_is_gone(child: tuple[subprocess.Popen[bytes], list
     process.wait()
 
     with pytest.raises(ThreadGone):
-        main.look(1)
+        main.sample(1)
     with pytest.raises((ProcessGone, ThreadGone)):
         ThreadReader(main.process, threads[0], delays=None)
     assert list_threads(main.process) == []
-    assert used_of(main.process, threads[0]) is None
+    assert read_schedstat(main.process, threads[0]) is None
     main.close()
 
 
@@ -143,7 +149,7 @@ def test_the_main_thread_comes_first(child: tuple[subprocess.Popen[bytes], list[
 
     assert list_threads(whole)[0] == process.pid
     assert set(threads) <= set(list_threads(whole))
-    assert used_of(whole, process.pid)
+    assert read_schedstat(whole, process.pid)
 
 
 def fake_thread(folder: Path, **files: str) -> ThreadReader:
@@ -153,7 +159,7 @@ def fake_thread(folder: Path, **files: str) -> ThreadReader:
         for name, data in files.items():
             (place / name).write_bytes(data.encode("latin-1"))
     (folder / "7/io").write_text("rchar: 1\n")
-    return ThreadReader(Process(KernelFs(proc=folder), 7), 8, delays=counts_delays(KernelFs(proc=folder)))
+    return ThreadReader(Process(KernelFs(proc=folder), 7), 8, delays=has_delay_accounting(KernelFs(proc=folder)))
 
 
 STAT = "8 (a) (\x1b[31m b) D 1 7 7 0 -1 4194368 44 0 55 0 6 9 0 0 20 0 2 0 100 9 9 9" + " 0" * 16 + " 33 0 0\n"
@@ -165,8 +171,8 @@ def test_every_field_is_found_behind_a_hostile_name(tmp_path: Path) -> None:
         tmp_path, stat=STAT, schedstat="11 22 33\n", syscall="1 0x1 0x2 0x3 0 0 0 0xff 0xff\n", wchan="rq_qos_wait"
     )
 
-    look = reader.look(5)
-    assert look == ThreadLook(
+    look = reader.sample(5)
+    assert look == ThreadSample(
         7, 100, 8, "a) (\x1b[31m b", 11, 22, 6, 9, 55, 33, "D", 1, "rq_qos_wait", minor_faults=44, at_ns=5
     )
 
@@ -175,7 +181,7 @@ def test_delays_are_not_told_where_the_kernel_keeps_none(tmp_path: Path) -> None
     """Zero would say that it never waited."""
     (tmp_path / "sys/kernel").mkdir(parents=True)
     (tmp_path / "sys/kernel/task_delayacct").write_text("0\n")
-    look = fake_thread(tmp_path, stat=STAT, schedstat="", syscall="", wchan="0").look(5)
+    look = fake_thread(tmp_path, stat=STAT, schedstat="", syscall="", wchan="0").sample(5)
 
     assert look is not None
     assert (look.block_delay_ticks, look.on_cpu_ns, look.call, look.wait) == (None, None, None, None)
@@ -187,7 +193,7 @@ def test_a_stat_that_makes_no_sense_is_no_look(tmp_path: Path, stat: str) -> Non
     reader = fake_thread(tmp_path, stat=STAT, schedstat="1 2 3\n")
     (tmp_path / "7/task/8/stat").write_text(stat)
 
-    assert reader.look(5) is None
+    assert reader.sample(5) is None
 
 
 @pytest.mark.root
@@ -205,7 +211,7 @@ def test_without_privileges_only_call_and_wait_are_missing(
             os.setuid(65534)
             # what /proc/PID/io needs was opened as root; the files of the thread are opened anew
             reader = ThreadReader(reader.process, threads[1], delays=None)
-            look = reader.look(1)
+            look = reader.sample(1)
             assert look is not None
             os.write(writer, f"{look.on_cpu_ns is not None} {look.call} {look.wait}".encode())
         os._exit(0)

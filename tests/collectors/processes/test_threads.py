@@ -13,7 +13,7 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process, ProcessGone
-from ckptprof_collectors.processes.threads import ThreadClock, parse
+from ckptprof_collectors.processes.thread_clock import ThreadClock, parse
 
 
 @pytest.fixture
@@ -26,11 +26,11 @@ def test_time_on_cpu_grows_with_work(clock: ThreadClock) -> None:
     """A tenth of a second of work is seen, but for what the kernel has not counted yet: it does at each tick."""
     if threading.get_native_id() != os.getpid():
         pytest.skip("the test does not run in the main thread")
-    first = clock.read(moved=False)
+    first = clock.read(with_io=False)
     until = time.thread_time() + 0.1
     while time.thread_time() < until:
         pass
-    second = clock.read(moved=False)
+    second = clock.read(with_io=False)
 
     assert first is not None
     assert second is not None
@@ -45,13 +45,13 @@ def test_only_the_bytes_of_the_main_thread_count(clock: ThreadClock, tmp_path: P
     def write(size: int) -> None:
         (tmp_path / "file").write_bytes(bytes(size))
 
-    before = clock.read(moved=True)
+    before = clock.read(with_io=True)
     other = threading.Thread(target=write, args=(5 << 20,))
     other.start()
     other.join()
-    between = clock.read(moved=True)
+    between = clock.read(with_io=True)
     write(3 << 20)
-    after = clock.read(moved=True)
+    after = clock.read(with_io=True)
 
     assert before is not None
     assert between is not None
@@ -69,12 +69,12 @@ def test_a_thread_that_sleeps_yields_nothing_new() -> None:
     """Counters that did not change are no sample."""
     with subprocess.Popen(["/usr/bin/sleep", LIFETIME]) as child:
         clock = ThreadClock(Process(KernelFs(), child.pid))
-        assert clock.read(moved=False) is not None
-        wait_until(lambda: clock.read(moved=False) is None)
+        assert clock.read(with_io=False) is not None
+        wait_until(lambda: clock.read(with_io=False) is None)
         child.kill()
 
     with pytest.raises(ProcessGone):
-        clock.read(moved=False)
+        clock.read(with_io=False)
     clock.close()
 
 

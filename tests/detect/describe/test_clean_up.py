@@ -6,11 +6,11 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import life, mono
 
-from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.describe.revisions import latest_revisions
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.processes.syscalls import RUNNING
-from ckptprof_collectors.samples import ThreadLook
+from ckptprof_collectors.samples import ThreadSample
 
 UNLINKAT, GETDENTS, FUTEX = 263, 217, 202
 
@@ -18,8 +18,8 @@ UNLINKAT, GETDENTS, FUTEX = 263, 217, 202
 def told(stage: Stage, until_s: float) -> Checkpoint:
     """Return the one save of a stage as it was told last."""
     detector = Detector(stage.header())
-    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.feed(frame)]
-    (only,) = newest([*found, *detector.finish()])
+    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.ingest(frame)]
+    (only,) = latest_revisions([*found, *detector.finish()])
     return only
 
 
@@ -81,7 +81,7 @@ def looks(stage: Stage, calls: list[tuple[float, int]]) -> None:
     """Have the main thread looked at."""
     for at_s, call in calls:
         running = call == RUNNING
-        look = ThreadLook(
+        look = ThreadSample(
             100, 1000, 100, "python", round(at_s * 1e6), 0, 0, round(at_s), 0, None, "R" if running else "D", call, "",
             at_ns=mono(at_s),
         )  # fmt: skip

@@ -46,7 +46,7 @@ def why(checkpoint: Checkpoint) -> str:
 @LEVELS
 def test_a_file_that_ends_before_its_format_does_was_cut_off(*, trace: bool) -> None:
     """Its writer was killed in the midst of torch.save, which writes in place."""
-    stage = stage_of(trace=trace, **{"step_1.pt": {"whole": False}})
+    stage = stage_of(trace=trace, **{"step_1.pt": {"is_complete": False}})
     stage.write(stage.process(exit_s=3.0), "/ckpt/step_1.pt", 2.0, 2.0, 100 * MIB)
 
     (found,) = saves(stage)
@@ -60,7 +60,7 @@ def test_a_file_that_ends_before_its_format_does_was_cut_off(*, trace: bool) -> 
 @LEVELS
 def test_a_disk_that_was_full_cut_it_off_though_its_writer_goes_on(*, trace: bool) -> None:
     """The job caught the error and trains on."""
-    stage = stage_of(trace=trace, **{"step_1.pt": {"whole": False, "free_bytes": 0}})
+    stage = stage_of(trace=trace, **{"step_1.pt": {"is_complete": False, "free_bytes": 0}})
     stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 1.0, 60 * MIB)
 
     (found,) = saves(stage)
@@ -269,7 +269,7 @@ def test_the_first_save_of_no_known_end_on_a_full_disk_was_its_writers_last(*, t
 
 
 @LEVELS
-@pytest.mark.parametrize("seen", [{"whole": True, "free_bytes": 0}, {"free_bytes": 1 << 30}, {}])
+@pytest.mark.parametrize("seen", [{"is_complete": True, "free_bytes": 0}, {"free_bytes": 1 << 30}, {}])
 def test_a_whole_save_is_never_called_incomplete(*, trace: bool, seen: dict[str, Any]) -> None:
     """In place, by a script that ends with it: it just fitted, or there was nothing to see."""
     stage = stage_of(trace=trace, **{"step_1.pt": seen})
@@ -284,7 +284,7 @@ def test_a_look_into_a_file_that_is_being_written_says_nothing_of_its_end() -> N
     """It was not whole then; nobody looked again."""
     stage = Stage(trace=True, facts=False)
     move = stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 4.0, 100 * MIB)
-    stage.extra.append((4.0, msgspec.structs.replace(stage.fact(move, 4.0), whole=False)))
+    stage.extra.append((4.0, msgspec.structs.replace(stage.fact(move, 4.0), is_complete=False)))
 
     (found,) = saves(stage)
 
@@ -405,7 +405,7 @@ def test_files_of_one_process_are_counted_from_one(*, trace: bool) -> None:
 @LEVELS
 def test_a_last_state_without_its_optimizer_is_as_whole_as_those_before_it(*, trace: bool) -> None:
     """At the end of a run a fifth is left of the state, in a file that its format calls whole."""
-    stage = stage_of(trace=trace, **{"last.pt": {"whole": True}})
+    stage = stage_of(trace=trace, **{"last.pt": {"is_complete": True}})
     trainer = stage.process(exit_s=23.0)
     for number in range(2):
         stage.write(trainer, "/ckpt/last.pt", 2.0 + 10 * number, 1.0, 100 * MIB)
@@ -420,7 +420,7 @@ def test_a_last_state_without_its_optimizer_is_as_whole_as_those_before_it(*, tr
 def test_whole_files_are_no_save_where_others_lack(*, trace: bool) -> None:
     """Killed between the first and the second of two shards: what it wrote is whole, and half of it."""
     names = [f"step_{step}/model-{shard}.pt" for step in range(3) for shard in range(2)]
-    stage = stage_of(trace=trace, **{name: {"whole": True} for name in names})
+    stage = stage_of(trace=trace, **{name: {"is_complete": True} for name in names})
     trainer = stage.process(exit_s=22.6)
     for step, shard in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0)):
         stage.write(trainer, f"/ckpt/step_{step}/model-{shard}.pt", 2.0 + 10 * step + 0.6 * shard, 0.5, 100 * MIB)

@@ -8,8 +8,8 @@ import pytest
 from tests.detect.observed import frame
 from tests.detect.stage import MIB, Stage
 
-from ckptprof.detect.world.counter_history import MOST_BYTES
-from ckptprof.detect.world.host.connections import Connections, Endpoint, Traffic
+from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES
+from ckptprof.detect.world.host.connection_counters import ConnectionCounters, ConnectionTraffic, Endpoint
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
 from ckptprof.measures import ConnectionMeasure
 from ckptprof_collectors.samples import FuseDaemon, MountInfo, Sample, TcpSample
@@ -25,7 +25,7 @@ LOCAL = MountInfo(1, 8, 1, "/", "/ckpt", "ext4", "/dev/sda", "sda", None)
 def tcp(sent: int = 0, **more: Any) -> TcpSample:
     """Return an endpoint that has sent so much, for 30 % of its time held up by the receiver's window."""
     told: dict[str, Any] = {
-        "remote": "10.0.0.9", "port": 2049, "accepted": False, "local": "10.0.0.2", "interfaces": ("eth0",),
+        "remote": "10.0.0.9", "port": 2049, "is_accepted": False, "local": "10.0.0.2", "interfaces": ("eth0",),
         "pid": None, "start_ticks": None, "sockets": 2, "bytes_acked": sent, "bytes_received": sent // 100,
         "bytes_retrans": sent // 1000, "busy_us": sent // 100, "rwnd_limited_us": 3 * sent // 1000,
         "sndbuf_limited_us": 0, "rtt_us": 8000, "min_rtt_us": 40, "delivery_rate": None,
@@ -33,17 +33,17 @@ def tcp(sent: int = 0, **more: Any) -> TcpSample:
     return TcpSample(**{**told, **more})
 
 
-def seen(*ticks: TcpSample | None) -> Connections:
+def seen(*ticks: TcpSample | None) -> ConnectionCounters:
     """Return what was seen of one sample a tick; None: the collector was read and told nothing."""
-    made = Connections()
+    made = ConnectionCounters()
     for tick, sample in enumerate(ticks, start=1):
-        made.take(frame(tick * TICK, (tick - 1) * TICK, *([sample] if sample is not None else [])))
+        made.ingest(frame(tick * TICK, (tick - 1) * TICK, *([sample] if sample is not None else [])))
     return made
 
 
-def only(made: Connections, start_s: float, end_s: float) -> Traffic:
+def only(made: ConnectionCounters, start_s: float, end_s: float) -> ConnectionTraffic:
     """Return what the only endpoint did between two times."""
-    ((_, traffic),) = made.between(int(start_s * SECOND), int(end_s * SECOND))
+    ((_, traffic),) = made.traffic_between(int(start_s * SECOND), int(end_s * SECOND))
     return traffic
 
 
@@ -81,16 +81,16 @@ def test_what_an_old_kernel_does_not_count_is_not_known() -> None:
 def test_who_moved_nothing_is_not_told() -> None:
     """Data that nobody acknowledges is on its way for minutes."""
     made = seen(tcp(MIB), tcp(MIB, busy_us=400_000))
-    assert list(made.between(int(0.2 * SECOND), int(0.4 * SECOND))) == []
+    assert list(made.traffic_between(int(0.2 * SECOND), int(0.4 * SECOND))) == []
 
 
 def test_hours_of_hundreds_of_endpoints_fit_in_a_few_megabytes() -> None:
     """The older a look is, the fewer of its neighbours are kept."""
-    made = Connections()
+    made = ConnectionCounters()
     for tick in range(2000):
-        made.take(frame(tick * TICK, max(0, tick - 1) * TICK, tcp(tick * MIB)))
-    (past,) = made._pasts.values()
-    assert MOST_BYTES // 64 < 8 * 10 * len(past) <= MOST_BYTES // 16
+        made.ingest(frame(tick * TICK, max(0, tick - 1) * TICK, tcp(tick * MIB)))
+    (past,) = made._histories.values()
+    assert MAX_HISTORY_BYTES // 64 < 8 * 10 * len(past) <= MAX_HISTORY_BYTES // 16
 
 
 def endpoint(owner: tuple[int, int] | None = None, **more: Any) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def told(mount: MountInfo, *endpoints: dict[str, Any], extra: tuple[Sample, ...]
 
 def test_the_connections_of_a_mount_are_those_with_its_server() -> None:
     """With what they did; connections with others, and those that others opened, are none."""
-    (one,) = told(NFS, endpoint(), endpoint(remote="10.0.0.7"), endpoint(accepted=True, remote="10.0.0.8"))
+    (one,) = told(NFS, endpoint(), endpoint(remote="10.0.0.7"), endpoint(is_accepted=True, remote="10.0.0.8"))
 
     assert (one.remote, one.port, one.relation, one.links) == ("10.0.0.9", 2049, "server", ("eth0",))
     assert one.sent_bytes == pytest.approx(200 * MIB, rel=0.05)
@@ -155,7 +155,7 @@ def test_the_processes_of_the_job_have_connections_of_their_own() -> None:
 def test_where_nobody_is_known_the_bytes_tell() -> None:
     """A ceph of which the mount names the monitors alone; nothing that stays on the host."""
     osds = [endpoint(remote=f"10.0.0.{number}", port=6800) for number in (11, 12)]
-    found = told(CEPH, *osds, endpoint(interfaces=("lo",)), endpoint(accepted=True))
+    found = told(CEPH, *osds, endpoint(interfaces=("lo",)), endpoint(is_accepted=True))
     assert {(one.remote, one.relation) for one in found} == {("10.0.0.11", "bytes"), ("10.0.0.12", "bytes")}
     assert told(CEPH, *osds, share=0.05) == ()
     assert told(LOCAL, *osds) == ()
@@ -192,12 +192,12 @@ def test_what_serves_a_mount_is_told_by_the_cores_that_it_used() -> None:
     book = FuseMounts(100)
     for tick in range(11):
         daemon = FuseDaemon(0, 41, "sshfs", ((50, 500),), 1000 + 10 * tick)
-        book.found(frame(tick * TICK, max(0, tick - 1) * TICK, daemon))
+        book.ingest_daemons(frame(tick * TICK, max(0, tick - 1) * TICK, daemon))
     seen = book.measure(SSHFS, 0, 2 * SECOND)
     assert seen.daemon_busy == pytest.approx(0.5)
     assert (seen.client, seen.daemon, seen.daemon_pid) == ("sshfs", "sshfs", 50)
     assert book.daemon_of(SSHFS) == ((50, 500),)
-    book.found(frame(3 * SECOND, 2 * SECOND, FuseDaemon(0, 41, "sshfs", ((70, 700),), 5)))
+    book.ingest_daemons(frame(3 * SECOND, 2 * SECOND, FuseDaemon(0, 41, "sshfs", ((70, 700),), 5)))
     assert book.measure(SSHFS, 0, 2 * SECOND).daemon_busy is None
     nfs = book.measure(NFS, 0, SECOND)
     assert (nfs.daemon_busy, nfs.client, nfs.daemon, book.daemon_of(NFS)) == (None, None, None, ())
@@ -206,7 +206,7 @@ def test_what_serves_a_mount_is_told_by_the_cores_that_it_used() -> None:
 def test_an_endpoint_is_one_of_an_owner() -> None:
     """So that a sum of all counts no byte twice."""
     made = seen(tcp(MIB, pid=1, start_ticks=10), tcp(9 * MIB, pid=1, start_ticks=11))
-    made.take(frame(5 * TICK, 4 * TICK, tcp(4 * MIB, pid=1, start_ticks=10)))
-    found = dict(made.between(0, SECOND))
+    made.ingest(frame(5 * TICK, 4 * TICK, tcp(4 * MIB, pid=1, start_ticks=10)))
+    found = dict(made.traffic_between(0, SECOND))
     expected = Endpoint("10.0.0.9", 2049, accepted=False, interfaces=("eth0",), local="10.0.0.2", owner=(1, 10))
     assert {one: traffic.sent_bytes for one, traffic in found.items()} == {expected: 3 * MIB}

@@ -31,10 +31,10 @@ def port(second: float, **more: Any) -> RdmaSample:
 def played(*kinds: Any, seconds: int = 30) -> NetworkCounters:
     """Return what was seen of samples that grow with the seconds."""
     made = NetworkCounters()
-    made.take(frame(0, 0, PORT, NIC))
+    made.ingest(frame(0, 0, PORT, NIC))
     for second in range(seconds + 1):
         at_ns = second * SECOND
-        made.take(frame(at_ns, max(0, at_ns - SECOND), *(kind(second) for kind in kinds)))
+        made.ingest(frame(at_ns, max(0, at_ns - SECOND), *(kind(second) for kind in kinds)))
     return made
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, Stage, changed, play
 
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.verdicts import Limit
 from ckptprof_collectors.samples import (
@@ -20,7 +20,7 @@ from ckptprof_collectors.samples import (
     ProcessIo,
     Sample,
     StackSample,
-    ThreadLook,
+    ThreadSample,
     ThreadStack,
     ThreadTime,
 )
@@ -50,7 +50,7 @@ def played(
         stage.write(trainer, "/ckpt/step_1.pt", 8.0, 10.0, SIZE, flags=flags)
     key = trainer.pid, trainer.info.start_ticks
     looks: list[tuple[float, Sample]] = [
-        (at / 10, ThreadLook(*key, trainer.pid, "python3", at * 1000, 0, 0, 0, 0, None, "D", _IOCTL, ""))
+        (at / 10, ThreadSample(*key, trainer.pid, "python3", at * 1000, 0, 0, 0, 0, None, "D", _IOCTL, ""))
         for at in range(80, 185)
     ]
     if counts is not None:

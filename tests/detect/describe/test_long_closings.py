@@ -10,17 +10,17 @@ from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.world.threads import ThreadLooks
+from ckptprof.detect.world.thread_histories import ThreadHistories
 from ckptprof.model import Checkpoint
-from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Sample, ThreadLook
+from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Sample, ThreadSample
 
 CLOSE, SYNC = 3, 162
 FOR_SECONDS = 30.0
 
 
-def met_in_close(at_s: float, call: int = CLOSE) -> ThreadLook:
+def met_in_close(at_s: float, call: int = CLOSE) -> ThreadSample:
     """Return a look at the writer, asleep in close(2) or another call."""
-    return ThreadLook(
+    return ThreadSample(
         pid=100, start_ticks=1000, tid=100, comm="python3", on_cpu_ns=SECOND_NS, waited_ns=0, user_ticks=50,
         system_ticks=50, major_faults=0, block_delay_ticks=None, state="S", call=call, wait=None, at_ns=mono(at_s),
     )  # fmt: skip
@@ -146,13 +146,13 @@ def test_a_sync_of_everything_that_polling_met_its_writer_in_is_of_the_save() ->
 @pytest.mark.parametrize(("first_s", "found_s"), [(0.4, 4.0), (3.0, None)])
 def test_looks_that_are_few_still_meet_a_sync_that_lasts(first_s: float, found_s: float | None) -> None:
     """Of many threads each is looked at every half second; after three seconds without a look nothing is known."""
-    book = ThreadLooks()
+    book = ThreadHistories()
     book.observe(0, met_in_close(9.9, 1))
     for at in range(9):
         book.observe(0, met_in_close(10.0 + first_s + 0.45 * at, SYNC))
     book.observe(0, met_in_close(30.0, SYNC))
 
-    until_ns = book.met_until((100, 1000), "sync", mono(10.0))
+    until_ns = book.state_end_ns((100, 1000), "sync", mono(10.0))
 
     assert until_ns == (None if found_s is None else mono(10.0 + found_s))
 
@@ -198,7 +198,7 @@ def test_a_save_whose_server_hangs_is_told_after_a_quarter_of_an_hour() -> None:
     stage.extra = [(at_s, met_in_close(at_s)) for at_s in range(4, 1000)]
     detector = Detector(stage.header())
 
-    told = [frame.at_ns for frame in stage.frames(1000) if detector.feed(frame)]
+    told = [frame.at_ns for frame in stage.frames(1000) if detector.ingest(frame)]
 
     assert told[0] == pytest.approx(mono(903.0), abs=5 * SECOND_NS)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from tests.detect.observed import frame
 
-from ckptprof.detect.describe.durability import Durability, writeback_measures
-from ckptprof.detect.world.host.device_counters import DeviceCounters, Users
-from ckptprof.detect.world.host.devices import Devices, is_elsewhere
+from ckptprof.detect.describe.durability import Durability, measure_writeback
+from ckptprof.detect.world.host.device_counters import DeviceCounters, DeviceUsers
+from ckptprof.detect.world.host.devices import Devices, is_network_mount
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
-from ckptprof.detect.world.host.host_memory import HostMemory
+from ckptprof.detect.world.host.host_memory import HostMemoryHistory
 from ckptprof.detect.world.host.network_counters import NetworkCounters
 from ckptprof.measures import DeviceMeasure, LinkMeasure
 from ckptprof_collectors.samples import (
@@ -46,11 +46,11 @@ def disk_at(seconds: float, *, rate_mib: float = 100.0) -> DiskSample:
 def disks(*, throttle: ThrottleInfo | None = None, seconds: float = 20.0) -> DeviceCounters:
     """Return what was seen of it."""
     made = DeviceCounters()
-    made.take(frame(0, 0, DeviceInfo("sda", 8, 0, "disk", (), True, "nvme-pcie", False, None, None, None, None)))  # noqa: FBT003 - a struct of the collectors
+    made.ingest(frame(0, 0, DeviceInfo("sda", 8, 0, "disk", (), True, "nvme-pcie", False, None, None, None, None)))  # noqa: FBT003 - a struct of the collectors
     if throttle is not None:
-        made.take(frame(0, 0, throttle))
+        made.ingest(frame(0, 0, throttle))
     for tick in range(int(seconds * 5) + 1):
-        made.take(frame(tick * TICK, max(0, tick - 1) * TICK, disk_at(tick / 5)))
+        made.ingest(frame(tick * TICK, max(0, tick - 1) * TICK, disk_at(tick / 5)))
     return made
 
 
@@ -58,7 +58,7 @@ def measured(book: DeviceCounters, start_s: float = 5.05, end_s: float = 9.05, *
              writes: bool = True) -> DeviceMeasure:  # fmt: skip
     """Return what is told of sda."""
     span = int(start_s * SECOND), int(end_s * SECOND)
-    users = Users(frozenset((100,)), frozenset((cgroup,)))
+    users = DeviceUsers(frozenset((100,)), frozenset((cgroup,)))
     (found,) = book.measures(["sda", "unknown"], span, users, writes=writes)
     return found
 
@@ -87,14 +87,14 @@ def test_a_device_is_told_by_what_it_did_and_what_it_was_seen_to_do() -> None:
 def test_what_a_device_wrote_until_a_save_was_durable_is_told_where_that_was_after_its_end() -> None:
     """100 MiB/s for two seconds more, of which it was busy half; nothing where it was durable before, or is not yet."""
     devices = Devices()
-    devices.take(frame(0, 0, MountInfo(1, 8, 0, "/", "/", "ext4", "/dev/sda", "sda", None)))
+    devices.ingest(frame(0, 0, MountInfo(1, 8, 0, "/", "/", "ext4", "/dev/sda", "sda", None)))
     devices.disks = disks()
     span = (5 * SECOND, 6 * SECOND)
 
     def told(at_s: float | None, not_before_s: float | None = None) -> dict[str, int | None]:
         at_ns, not_before_ns = (None if one is None else int(one * SECOND) for one in (at_s, not_before_s))
-        return writeback_measures(
-            Durability(at_ns, not_before_ns=not_before_ns), "/ckpt/a.pt", span, devices, lambda at: at + 1
+        return measure_writeback(
+            Durability(at_ns, last_unwritten_ns=not_before_ns), "/ckpt/a.pt", span, devices, lambda at: at + 1
         )
 
     assert told(8.0, 7.0) == {
@@ -110,7 +110,7 @@ def test_what_a_device_is_able_to_is_of_its_best_second_ever_in_the_direction() 
     book = disks(seconds=4.0)
     for tick in range(1, 40):
         last_ns = 4 * SECOND + (tick - 1) * TICK
-        book.take(frame(last_ns + TICK, last_ns, disk_at(4 + tick / 100)))  # a twentieth of the pace
+        book.ingest(frame(last_ns + TICK, last_ns, disk_at(4 + tick / 100)))  # a twentieth of the pace
     device = measured(book, 6.0, 10.0)
 
     assert device.peak_bytes_per_second == pytest.approx(5 * MIB, rel=0.05)
@@ -155,41 +155,41 @@ def test_a_limit_holds_the_cgroup_and_what_is_below_it(
 def test_a_limit_that_was_lifted_and_a_device_that_is_gone_are_forgotten() -> None:
     """What is told of the next one is its own."""
     book = disks(throttle=limit())
-    book.take(frame(21 * SECOND, 0, limit(write_bytes_per_second=None)))
+    book.ingest(frame(21 * SECOND, 0, limit(write_bytes_per_second=None)))
     assert measured(book).throttled_bytes_per_second is None
-    book.take(frame(21 * SECOND, 0, limit("/elsewhere", pid=100)))
+    book.ingest(frame(21 * SECOND, 0, limit("/elsewhere", pid=100)))
     assert measured(book).throttled_bytes_per_second == 50 * MIB
-    book.end(100, 30 * SECOND)  # what it did last is told after its end
+    book.record_exit(100, 30 * SECOND)  # what it did last is told after its end
     book.forget_before(30 * SECOND)
     assert measured(book).throttled_bytes_per_second == 50 * MIB
     book.forget_before(31 * SECOND)
     assert measured(book).throttled_bytes_per_second is None
-    book.take(frame(32 * SECOND, 0, limit("/elsewhere", pid=100)))
-    book.end(100, 33 * SECOND)
-    book.take(frame(34 * SECOND, 0, limit("/elsewhere", pid=100)))  # another has its number
+    book.ingest(frame(32 * SECOND, 0, limit("/elsewhere", pid=100)))
+    book.record_exit(100, 33 * SECOND)
+    book.ingest(frame(34 * SECOND, 0, limit("/elsewhere", pid=100)))  # another has its number
     book.forget_before(60 * SECOND)
     assert measured(book).throttled_bytes_per_second == 50 * MIB
 
     book.forget("sda")
-    assert book.measures(["sda"], (0, SECOND), Users(frozenset(), frozenset()), writes=True) == ()
+    assert book.measures(["sda"], (0, SECOND), DeviceUsers(frozenset(), frozenset()), writes=True) == ()
     assert book.written_bytes("sda", 0, SECOND) is None
 
 
 def links() -> NetworkCounters:
     """Return eth0 that sends 10 MB/s from 5 s on after 50 MB/s for 2 s, a veth, lo, and an RDMA port."""
     made = NetworkCounters()
-    made.take(frame(0, 0, NicInfo("eth0", 1_000_000_000, True, "e1000", True)))  # noqa: FBT003 - a struct of the collectors
-    made.take(frame(0, 0, NicInfo("veth1", 10_000_000_000, True, "veth", False)))  # noqa: FBT003
-    made.take(frame(0, 0, RdmaInfo("mlx5_0/1", 200_000_000_000, "ACTIVE", "InfiniBand", None)))
+    made.ingest(frame(0, 0, NicInfo("eth0", 1_000_000_000, True, "e1000", True)))  # noqa: FBT003 - a struct of the collectors
+    made.ingest(frame(0, 0, NicInfo("veth1", 10_000_000_000, True, "veth", False)))  # noqa: FBT003
+    made.ingest(frame(0, 0, RdmaInfo("mlx5_0/1", 200_000_000_000, "ACTIVE", "InfiniBand", None)))
     for tick in range(76):
         at, before = tick * TICK, max(0, tick - 1) * TICK
         sent = min(tick, 10) * 10_000_000 + max(0, tick - 25) * 2_000_000
-        made.take(frame(at, before, NicSample("eth0", tick * 10, 0, 0, 0, sent, 0, 0, 0)))
-        made.take(frame(at, before, NicSample("lo", tick * 1000, 0, 0, 0, tick * 1000, 0, 0, 0)))
-        made.take(frame(at, before, NicSample("veth1", sent, 0, 0, 0, tick * 10, 0, 0, 0)))
-        made.take(frame(at, before, RdmaSample("mlx5_0/1", 5, tick * 100, 0, 0, 0)))
-        made.take(frame(at, before, RdmaSample("mlx5_1/1", None, tick, 0, 0, 0)))
-        made.take(frame(at, before, qdisc(tick, backlog=40_000 if tick == 40 else 0)))
+        made.ingest(frame(at, before, NicSample("eth0", tick * 10, 0, 0, 0, sent, 0, 0, 0)))
+        made.ingest(frame(at, before, NicSample("lo", tick * 1000, 0, 0, 0, tick * 1000, 0, 0, 0)))
+        made.ingest(frame(at, before, NicSample("veth1", sent, 0, 0, 0, tick * 10, 0, 0, 0)))
+        made.ingest(frame(at, before, RdmaSample("mlx5_0/1", 5, tick * 100, 0, 0, 0)))
+        made.ingest(frame(at, before, RdmaSample("mlx5_1/1", None, tick, 0, 0, 0)))
+        made.ingest(frame(at, before, qdisc(tick, backlog=40_000 if tick == 40 else 0)))
     return made
 
 
@@ -231,11 +231,11 @@ def test_links_that_come_and_go_are_bounded() -> None:
     """A node that makes a veth for every container: a checkpoint is told with 32 of them at most."""
     made = NetworkCounters()
     for number in range(1000):
-        made.take(frame(0, 0, NicSample(f"veth{number}", 0, 0, 0, 0, 0, 0, 0, 0)))
-        made.take(frame(SECOND, 0, NicSample(f"veth{number}", 9, 0, 0, 0, 9, 0, 0, 0)))
-        made.take(frame(SECOND, 0, qdisc(1, handle=number)))
+        made.ingest(frame(0, 0, NicSample(f"veth{number}", 0, 0, 0, 0, 0, 0, 0, 0)))
+        made.ingest(frame(SECOND, 0, NicSample(f"veth{number}", 9, 0, 0, 0, 9, 0, 0, 0)))
+        made.ingest(frame(SECOND, 0, qdisc(1, handle=number)))
     assert len(made.measures(0, SECOND, writes=True)) == 32
-    assert len(made._meters) == len(made._qdiscs) == 512
+    assert len(made._histories) == len(made._qdiscs) == 512
     made.forget("eth0")
     assert not made._qdiscs
     assert made.measures(SECOND, SECOND, writes=True) == ()
@@ -247,7 +247,7 @@ def test_a_link_is_not_active_by_names_and_keep_alives(busy: int, idle: int) -> 
     """It sends for four seconds; then so many bytes in each fifth of a second are no part of a save."""
     made, sent = NetworkCounters(), 0
     for tick in range(41):
-        made.take(frame(tick * TICK, max(0, tick - 1) * TICK, NicSample("eth0", 0, 0, 0, 0, sent, 0, 0, 0)))
+        made.ingest(frame(tick * TICK, max(0, tick - 1) * TICK, NicSample("eth0", 0, 0, 0, 0, sent, 0, 0, 0)))
         sent += busy // 5 if tick < 20 else idle // 5
     (link,) = made.measures(0, 8 * SECOND, writes=True)
 
@@ -274,7 +274,7 @@ def mount(fs_type: str, source: str, *, server: str | None = None, device: str |
 )  # fmt: skip
 def test_a_server_is_behind_what_says_so(fs_type: str, source: str, remote: bool) -> None:  # noqa: FBT001 - a case
     """Of an unknown FUSE only a source that names a host, an address or a URL."""
-    assert is_elsewhere(mount(fs_type, source)) is remote
+    assert is_network_mount(mount(fs_type, source)) is remote
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def memory(**fields: Any) -> MemorySample:
 
 def test_memory_is_told_by_its_extremes_and_its_pressure_by_the_time() -> None:
     """Something waited for I/O half of the time; memory pressure cannot be seen here."""
-    book = HostMemory()
+    book = HostMemoryHistory()
     assert book.between(0, SECOND) is None
     for second in range(20):
         busy = 5 <= second <= 15

@@ -9,7 +9,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, life, mono
 
 from ckptprof.detect.world.process_usage import ProcessUsage
-from ckptprof.detect.world.stacks import act
+from ckptprof.detect.world.stack_states import classify_act
 from ckptprof_collectors.samples import (
     DeviceInfo,
     DirtyPause,
@@ -130,7 +130,7 @@ TORCH = "/usr/lib/python3/site-packages/torch"
 )
 def test_what_a_writing_thread_is_at_by_its_stack(frames: tuple[tuple[str, str, int], ...], what: str) -> None:
     """The innermost frame that tells decides; C shows as who called it."""
-    assert act(frames) == what
+    assert classify_act(frames) == what
 
 
 def test_stacks_of_the_writing_thread_are_counted_by_what_it_was_at() -> None:
@@ -328,8 +328,8 @@ def test_a_day_of_hundreds_of_processes_fits_in_16_mib() -> None:
 
     (past,) = book._stats.values()
     assert 512 * 8 * (len(past.times) + len(past._values)) <= 16 * MIB
-    assert len(book.growth((1, 1), 2940 * SECOND_NS, 3000 * SECOND_NS) or ()) == 59
-    long = book.used((1, 1), 500 * SECOND_NS, 2900 * SECOND_NS)
+    assert len(book.resident_growth((1, 1), 2940 * SECOND_NS, 3000 * SECOND_NS) or ()) == 59
+    long = book.totals((1, 1), 500 * SECOND_NS, 2900 * SECOND_NS)
     assert long is not None
     assert long.minor_faults == pytest.approx(2400, rel=0.02)
 
@@ -341,15 +341,15 @@ def test_processes_by_the_thousand_are_bounded() -> None:
         for at in range(3):
             stat = ProcessStat(pid, pid, "R", at * 100, 0, at, at, 1, at * MIB, 0)
             book.observe((pid + at) * SECOND_NS, (pid + at - 1) * SECOND_NS, stat)
-        book.pause(pid * SECOND_NS, 0, DirtyPause(pid, pid, 1, 1))
+        book.record_pause(pid * SECOND_NS, 0, DirtyPause(pid, pid, 1, 1))
 
     assert books(book) == 2 * 512
     last = 1023
-    used = book.used((last, last), last * SECOND_NS, (last + 2) * SECOND_NS)
+    used = book.totals((last, last), last * SECOND_NS, (last + 2) * SECOND_NS)
     assert used is not None
     assert (used.busy, used.minor_faults, used.grown_bytes) == (1.0, 2, 2 * MIB)
-    assert book.used((last, last), 0, SECOND_NS) is None
-    assert book.used((0, 0), 0, SECOND_NS) is None
+    assert book.totals((last, last), 0, SECOND_NS) is None
+    assert book.totals((0, 0), 0, SECOND_NS) is None
     assert book.growing_ns((0, 0), 0, 1, 1) is None
     book.forget_before(10_000 * SECOND_NS)
     assert books(book) == 0

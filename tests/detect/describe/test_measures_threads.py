@@ -10,11 +10,11 @@ from tests.detect.observed import books
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
-from ckptprof.detect.tolerances import MAX_EACH
-from ckptprof.detect.world.threads import ThreadLooks
+from ckptprof.detect.tolerances import MAX_PER_ITEM
+from ckptprof.detect.world.thread_histories import ThreadHistories
 from ckptprof.measures import Measures, ThreadMeasure
 from ckptprof.model import Checkpoint
-from ckptprof_collectors.samples import Frame, Sample, ThreadLook
+from ckptprof_collectors.samples import Frame, Sample, ThreadSample
 
 WRITE, FSYNC, CLOSE, FUTEX, SLEEP = 1, 74, 3, 202, 230
 MS = 1_000_000
@@ -22,7 +22,7 @@ TEMPORARY = "/ckpt/step_1.pt.tmp"
 
 
 def look(at_s: float, *, pid: int = 100, tid: int | None = None, cpu_s: float = 0.0, waited_s: float = 0.0,
-         user: float = 0.5, call: int | None = -1, state: str = "R", **fields: Any) -> ThreadLook:  # fmt: skip
+         user: float = 0.5, call: int | None = -1, state: str = "R", **fields: Any) -> ThreadSample:  # fmt: skip
     """Return a look; `user`: the share of its CPU time outside the kernel."""
     described: dict[str, Any] = {
         "pid": pid, "start_ticks": pid * 10, "tid": pid if tid is None else tid, "comm": "python3",
@@ -31,7 +31,7 @@ def look(at_s: float, *, pid: int = 100, tid: int | None = None, cpu_s: float = 
         "block_delay_ticks": None, "state": state, "call": call, "wait": "" if state == "R" else None,
         "at_ns": mono(at_s),
     }  # fmt: skip
-    return ThreadLook(**{**described, **fields})
+    return ThreadSample(**{**described, **fields})
 
 
 def told(checkpoint: Checkpoint) -> Measures:
@@ -98,7 +98,7 @@ def test_an_opening_that_empties_a_file_is_the_first_of_its_save() -> None:
     assert (thread.creates, save.metadata.created) == (0, 0)
 
 
-def of_one_thread(looks: list[ThreadLook], *, start_s: float = 2.0, end_s: float = 4.0) -> ThreadMeasure:
+def of_one_thread(looks: list[ThreadSample], *, start_s: float = 2.0, end_s: float = 4.0) -> ThreadMeasure:
     """Return what is told of a thread that wrote from one time to another."""
     wrote = activity(100, "/ckpt/step_1.pt", start_s, end_s, 200 * MIB, call_ns=100 * MS)
     samples = [((one.at_ns or 0) / SECOND_NS - 5000 + 0.001, one) for one in looks]
@@ -125,11 +125,11 @@ def test_a_thread_that_began_in_the_save_began_at_nothing() -> None:
     """Others of its process were looked at before: it was not there."""
     looks = [look(at / 10, tid=100, cpu_s=9.0) for at in range(10, 60)]
     looks += [look(at / 10, tid=107, cpu_s=(at - 22) / 10) for at in range(23, 41)]
-    book = ThreadLooks()
+    book = ThreadHistories()
     for one in looks:
         book.observe(0, one)
 
-    used = book.use((100, 1000), 107, mono(2.2), mono(4.0))
+    used = book.usage((100, 1000), 107, mono(2.2), mono(4.0))
 
     assert used is not None
     assert used.on_cpu_ns == pytest.approx(1_800 * MS, rel=0.01)
@@ -137,13 +137,13 @@ def test_a_thread_that_began_in_the_save_began_at_nothing() -> None:
 
 def test_a_thread_that_has_run_for_longer_than_the_save_did_not_begin_in_it() -> None:
     """A worker of training that was looked at late: what it used before is none of the save's."""
-    book = ThreadLooks()
+    book = ThreadHistories()
     for one in [look(at / 10, tid=100, cpu_s=9.0) for at in range(10, 60)]:
         book.observe(0, one)
     for at in range(25, 41):
         book.observe(0, look(at / 10, tid=107, cpu_s=3.0 + (at - 25) * 0.001))
 
-    used = book.use((100, 1000), 107, mono(2.2), mono(4.0))
+    used = book.usage((100, 1000), 107, mono(2.2), mono(4.0))
 
     assert used is not None
     assert used.on_cpu_ns == pytest.approx(18 * MS, rel=0.05)
@@ -151,22 +151,22 @@ def test_a_thread_that_has_run_for_longer_than_the_save_did_not_begin_in_it() ->
 
 def test_of_a_span_that_was_hardly_looked_at_nothing_is_told() -> None:
     """Half of it is scaled, a tenth is not; and a short run of ticks does not tell user from kernel."""
-    book = ThreadLooks()
+    book = ThreadHistories()
     for at in range(10):
         book.observe(0, look(3.5 + at / 18, cpu_s=at / 180))
 
-    assert book.use((100, 1000), 100, mono(0.0), mono(4.0)) is None
-    half = book.use((100, 1000), 100, mono(3.0), mono(4.0))
+    assert book.usage((100, 1000), 100, mono(0.0), mono(4.0)) is None
+    half = book.usage((100, 1000), 100, mono(3.0), mono(4.0))
     assert half is not None
     assert half.on_cpu_ns == pytest.approx(100 * MS, rel=0.01)
-    brief = book.use((100, 1000), 100, mono(3.6), mono(3.7))
+    brief = book.usage((100, 1000), 100, mono(3.6), mono(3.7))
     assert brief is not None
     assert (brief.user_ns, brief.system_ns) == (None, None)
-    longer = book.use((100, 1000), 100, mono(3.6), mono(4.0))
+    longer = book.usage((100, 1000), 100, mono(3.6), mono(4.0))
     assert longer is not None
     assert longer.user_ns == longer.system_ns == pytest.approx(20 * MS, rel=0.01)
-    assert book.use((100, 1000), 5, mono(3.0), mono(4.0)) is None
-    assert book.use((100, 1000), 100, mono(4.0), mono(4.0)) is None
+    assert book.usage((100, 1000), 5, mono(3.0), mono(4.0)) is None
+    assert book.usage((100, 1000), 100, mono(4.0), mono(4.0)) is None
 
 
 def test_without_schedstat_ticks_are_all_there_is() -> None:
@@ -226,11 +226,11 @@ def test_hundreds_of_threads_are_bounded_and_the_last_to_end_is_among_them() -> 
     (save,) = with_samples(traced_stage(), 12, *samples)
 
     threads = told(save).threads
-    assert len(threads) == MAX_EACH
+    assert len(threads) == MAX_PER_ITEM
     assert max(threads, key=lambda thread: thread.end_ns).tid == 1150
 
 
-def polled(*looks: ThreadLook) -> tuple[ThreadMeasure, ...]:
+def polled(*looks: ThreadSample) -> tuple[ThreadMeasure, ...]:
     """Return the threads of a process that wrote 200 MiB from 2 s to 4 s, as polling tells them."""
     stage = Stage()
     stage.write(stage.process(), "/ckpt/step_1.pt", 2.0, 2.0, 200 * MIB)
@@ -278,11 +278,11 @@ def test_polled_without_a_look_the_process_is_told_with_nothing_invented() -> No
 
 def test_the_book_of_looks_is_bounded_and_keeps_its_sums() -> None:
     """An hour of looks at one thread, and looks at thousands of threads."""
-    book = ThreadLooks()
+    book = ThreadHistories()
     for at in range(5000):
         book.observe(0, look(at / 10, cpu_s=at / 20, call=WRITE, state="S"))
     assert book._count <= 1024
-    used = book.use((100, 1000), 100, mono(0), mono(499))
+    used = book.usage((100, 1000), 100, mono(0), mono(499))
     assert used is not None
     assert used.on_cpu_ns == pytest.approx(249_500 * MS, rel=0.01)
     assert used.looks_in["data"] == pytest.approx(4990, rel=0.01)
@@ -307,23 +307,23 @@ def test_a_write_is_durable_when_the_thread_was_last_met_in_its_sync(
     looks: tuple[tuple[float, int], ...], until_s: float | None
 ) -> None:
     """Met in it soon after the last byte, and at every look since."""
-    book = ThreadLooks()
+    book = ThreadHistories()
     for at_s, call in looks:
         book.observe(0, look(at_s, call=call, state="S"))
 
-    assert book.met_until((100, 1000), "sync", mono(4.0)) == (None if until_s is None else mono(until_s))
+    assert book.state_end_ns((100, 1000), "sync", mono(4.0)) == (None if until_s is None else mono(until_s))
 
 
 def test_a_number_that_another_thread_has_by_now_begins_anew_and_late_looks_are_ignored() -> None:
     """Thread ids are reused; two frames may tell of one instant."""
-    book = ThreadLooks()
+    book = ThreadHistories()
     for at in range(10):
         book.observe(0, look(at / 10, tid=107, cpu_s=5.0 + at / 10))
     book.observe(0, look(0.5, tid=107, cpu_s=99.0))
     for at in range(10, 20):
         book.observe(0, look(at / 10, tid=107, cpu_s=(at - 10) / 20))
 
-    used = book.use((100, 1000), 107, mono(1.0), mono(1.9))
+    used = book.usage((100, 1000), 107, mono(1.0), mono(1.9))
 
     assert book._count == 10
     assert used is not None

@@ -111,7 +111,7 @@ def test_files_that_are_removed_one_after_the_other_are_one_stall() -> None:
     for number in range(30):
         book.observe(life("unlinked", 5.0 + number * 0.15, inode=None))
 
-    assert book.of_names((100, 1000), mono(2.0), mono(5.5)) == [(mono(5.0), mono(9.35))]
+    assert book.naming_spans((100, 1000), mono(2.0), mono(5.5)) == [(mono(5.0), mono(9.35))]
 
 
 def test_the_book_of_names_is_bounded_and_forgets() -> None:
@@ -121,9 +121,9 @@ def test_the_book_of_names_is_bounded_and_forgets() -> None:
         book.observe(life("created", number / 1000, inode=None))
 
     assert 163_840 <= book._count <= 327_680
-    assert not book.is_whole(mono(1))
-    assert book.is_whole(mono(MAX_EVENTS / 1000 - 1))
+    assert not book.is_complete_since(mono(1))
+    assert book.is_complete_since(mono(MAX_EVENTS / 1000 - 1))
     end_ns = mono(MAX_EVENTS / 1000)
-    assert book.count([(100, 1000)], "created", end_ns - SECOND_NS, end_ns) == 1001
+    assert book.count_calls([(100, 1000)], "created", end_ns - SECOND_NS, end_ns) == 1001
     book.forget_before(end_ns + SECOND_NS)
     assert book._count == books(book) == 0

@@ -8,11 +8,11 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
-from ckptprof.detect.describe.overheads import Amplification, amplification_of
+from ckptprof.detect.describe.overheads import Amplification, measure_amplification
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.transfers.model.traced import TracedTransfer
-from ckptprof.frameworks.names import read_name
+from ckptprof.detect.events.detection_knowledge import Knowledge
+from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
+from ckptprof.frameworks.file_names import parse_name
 
 
 def part_of(
@@ -23,10 +23,10 @@ def part_of(
     inode = hash(path) & 0xFFFF
     made = TracedTransfer(
         process=(pid, pid * 10), file=(1, inode), writes=True, path=path, first_ns=sample.first_ns,
-        last_ns=sample.last_ns, before_ns=sample.first_ns, size=size, name=read_name(path), start_ns=MONOTONIC_NS,
-        end_ns=MONOTONIC_NS + SECOND_NS, bytes=moved or size, staged=staged,
+        last_ns=sample.last_ns, before_ns=sample.first_ns, size=size, name=parse_name(path), start_ns=MONOTONIC_NS,
+        end_ns=MONOTONIC_NS + SECOND_NS, bytes=moved or size, staging_file=staged,
     )  # fmt: skip
-    made.take(sample, sample.first_ns)
+    made.ingest(sample, sample.first_ns)
     return made
 
 
@@ -35,7 +35,7 @@ def amplified(*parts: TracedTransfer, writes: bool = True) -> Amplification:
     candidate = Candidate("job", writes)
     for part in parts:
         candidate.add(part)
-    return amplification_of(candidate, cast("Knowledge", None))  # of traced parts nothing else is asked
+    return measure_amplification(candidate, cast("Knowledge", None))  # of traced parts nothing else is asked
 
 
 def reasons(found: Amplification) -> dict[str, int]:

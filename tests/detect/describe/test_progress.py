@@ -9,8 +9,8 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
-from ckptprof.detect.describe.progress import MAX_POINTS, MAX_STREAMS
-from ckptprof.detect.transfers.model.thinning import thinned
+from ckptprof.detect.describe.stream_progress import MAX_POINTS, MAX_STREAMS
+from ckptprof.detect.transfers.model.thinning import thin_points
 from ckptprof.model import Checkpoint, Progress, Succession
 from ckptprof_collectors.samples import FileActivity
 
@@ -91,7 +91,7 @@ def stretch(start: int, low: int, high: int, tid: int = 1) -> Progress:
 def test_of_looks_those_stay_that_shape_the_line() -> None:
     """The first, the last, and each edge of a step; none is made up."""
     offsets = [0] * 100 + [1000] * 100 + [n * 10 for n in range(100, 200)]
-    kept = thinned(looks(offsets), 8)
+    kept = thin_points(looks(offsets), 8)
 
     assert set(kept) <= set(looks(offsets))
     assert len(kept) == 8
@@ -103,7 +103,7 @@ def test_stretches_are_joined_where_nothing_lies_between() -> None:
     """A pause and a jump stay, as long as there is room for them."""
     before = [stretch(at, at * 10, at * 10 + 10) for at in range(50)]
     after = [stretch(at + 100, at * 10 + 5000, at * 10 + 5010) for at in range(50, 100)]
-    kept = thinned([*before, *after], 6)
+    kept = thin_points([*before, *after], 6)
     gaps = [(one.end_ns // SECOND_NS, other.start_ns // SECOND_NS) for one, other in pairwise(kept)]
 
     assert len(kept) == 6
@@ -116,7 +116,7 @@ def test_stretches_are_joined_where_nothing_lies_between() -> None:
 def test_threads_are_kept_apart_as_long_as_there_is_room() -> None:
     """Each fills its own part of the file; only of more threads than points the order is lost."""
     crowd = [stretch(at, tid * 1000 + at * 10, tid * 1000 + at * 10 + 10, tid) for tid in range(8) for at in range(9)]
-    apart, together = thinned(crowd, 8), thinned(crowd, 4)
+    apart, together = thin_points(crowd, 8), thin_points(crowd, 4)
 
     assert sorted((point.tid, point.bytes) for point in apart) == [(tid, 90) for tid in range(8)]
     assert {point.order for point in apart} == {Succession.NEXT}
@@ -126,7 +126,7 @@ def test_threads_are_kept_apart_as_long_as_there_is_room() -> None:
 
 def test_halves_of_different_levels_share_the_room() -> None:
     """Looks stay looks."""
-    kept = thinned([*looks(list(range(40))), *(stretch(at, at, at + 1) for at in range(40, 80))], 10)
+    kept = thin_points([*looks(list(range(40))), *(stretch(at, at, at + 1) for at in range(40, 80))], 10)
 
     assert [point.bytes is None for point in kept] == [True] * 5 + [False] * 5
 

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 from tests.detect.observed import frame
 
-from ckptprof.detect.world.bounded import MAX_THINGS
-from ckptprof.detect.world.counter_history import MOST_BYTES
+from ckptprof.detect.world.bounded import MAX_ENTRIES
+from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES
 from ckptprof.detect.world.host.devices import Devices
-from ckptprof.detect.world.host.remote_clients import RemoteClients
+from ckptprof.detect.world.host.remote_client_counters import RemoteClientCounters
 from ckptprof.measures import MountMeasure
-from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, Gone, MountInfo
+from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, EntityGone, MountInfo
 
 SECOND = 1_000_000_000
 MIB = 1 << 20
@@ -37,17 +37,17 @@ def client(second: float, **more: Any) -> ClientSample:
     return ClientSample(**{**told, **more})
 
 
-def played(*seen: ClientSample | None) -> RemoteClients:
+def played(*seen: ClientSample | None) -> RemoteClientCounters:
     """Return what was seen of one sample a second; None: nothing had changed."""
-    made = RemoteClients()
+    made = RemoteClientCounters()
     for second, one in enumerate(seen, start=1):
-        made.take(frame(second * SECOND, (second - 1) * SECOND, *([one] if one is not None else [])))
+        made.ingest(frame(second * SECOND, (second - 1) * SECOND, *([one] if one is not None else [])))
     return made
 
 
-def told(made: RemoteClients, start_s: float, end_s: float) -> MountMeasure:
+def told(made: RemoteClientCounters, start_s: float, end_s: float) -> MountMeasure:
     """Return the mount from one time to another."""
-    return made.fill(BARE, NFS, int(start_s * SECOND), int(end_s * SECOND))
+    return made.enrich(BARE, NFS, int(start_s * SECOND), int(end_s * SECOND))
 
 
 def test_it_is_told_by_what_it_did_meanwhile() -> None:
@@ -76,7 +76,7 @@ def test_what_a_client_does_not_count_is_not_known() -> None:
 
     assert (mount.read_bytes, mount.delays, mount.backlog_mean, mount.transport, mount.settings) == (None,) * 5
     assert mount.written_bytes == 200 * MIB
-    assert told(RemoteClients(), 0, 5) == BARE
+    assert told(RemoteClientCounters(), 0, 5) == BARE
 
 
 def test_counters_that_fall_have_a_new_past() -> None:
@@ -101,8 +101,8 @@ def test_after_a_pause_of_looks_the_past_is_not_known() -> None:
     hour, still = played(client(0)), played(client(0))
     for second in (3600, 3601, 3602):
         before_s = 1 if second == 3600 else second - 1
-        hour.take(frame(second * SECOND, before_s * SECOND, client(second - 3500)))
-        still.take(frame(second * SECOND, before_s * SECOND, client(0)))
+        hour.ingest(frame(second * SECOND, before_s * SECOND, client(second - 3500)))
+        still.ingest(frame(second * SECOND, before_s * SECOND, client(0)))
 
     assert told(hour, 3598, 3602) == BARE
     assert told(hour, 3600, 3602).wire_written_bytes == 200 * MIB
@@ -114,15 +114,15 @@ def test_a_mount_that_is_gone_is_forgotten() -> None:
     """When the last mount of its file system is."""
     devices = Devices()
     twice = replace(NFS, mount_id=2, mount_point="/second")
-    devices.take(frame(SECOND, 0, NFS, twice, client(1)))
-    devices.take(frame(2 * SECOND, SECOND, client(2)))
-    assert devices.clients.fill(BARE, NFS, SECOND, 2 * SECOND).written_bytes == 100 * MIB
+    devices.ingest(frame(SECOND, 0, NFS, twice, client(1)))
+    devices.ingest(frame(2 * SECOND, SECOND, client(2)))
+    assert devices.clients.enrich(BARE, NFS, SECOND, 2 * SECOND).written_bytes == 100 * MIB
 
-    devices.take(frame(3 * SECOND, 2 * SECOND, Gone("mount", "1")))
-    assert devices.clients.fill(BARE, NFS, SECOND, 2 * SECOND).written_bytes == 100 * MIB
-    devices.take(frame(4 * SECOND, 3 * SECOND, Gone("mount", "2"), Gone("mount", "7")))
-    assert devices.clients.fill(BARE, NFS, SECOND, 2 * SECOND) == BARE
-    assert devices.clients.kept_bytes == 0
+    devices.ingest(frame(3 * SECOND, 2 * SECOND, EntityGone("mount", "1")))
+    assert devices.clients.enrich(BARE, NFS, SECOND, 2 * SECOND).written_bytes == 100 * MIB
+    devices.ingest(frame(4 * SECOND, 3 * SECOND, EntityGone("mount", "2"), EntityGone("mount", "7")))
+    assert devices.clients.enrich(BARE, NFS, SECOND, 2 * SECOND) == BARE
+    assert devices.clients.retained_bytes == 0
 
 
 def target(name: str, second: float, each_us: int) -> ClientTarget:
@@ -186,15 +186,15 @@ def test_the_share_that_was_sent_after_all_had_been_written_is_told() -> None:
 
 def test_a_client_of_hundreds_of_servers_is_bounded() -> None:
     """Rows and looks."""
-    made = RemoteClients()
+    made = RemoteClientCounters()
     for second in range(1, 60):
         places = tuple(target(f"OST{at}", second, 1_000) for at in range(256))
-        made.take(frame(second * SECOND, (second - 1) * SECOND, client(second, targets=places)))
-    before = made.kept_bytes
-    made.cut(1 / 8)
+        made.ingest(frame(second * SECOND, (second - 1) * SECOND, client(second, targets=places)))
+    before = made.retained_bytes
+    made.shrink(1 / 8)
 
     assert before < 8_000_000
-    assert made.kept_bytes < before / 2
+    assert made.retained_bytes < before / 2
 
 
 def test_a_client_of_more_than_a_thousand_rows_keeps_what_each_did() -> None:
@@ -220,13 +220,13 @@ def test_a_client_of_more_than_a_thousand_rows_keeps_what_each_did() -> None:
 
 def test_the_rows_of_many_clients_are_bounded() -> None:
     """The oldest go first; of an hour there are fewer looks the older they are."""
-    made = RemoteClients()
+    made = RemoteClientCounters()
     for minor in range(17):
         places = tuple(target(f"OST{at}", 3, 1_000) for at in range(256))
-        made.take(frame((minor + 1) * SECOND, minor * SECOND, client(3, minor=minor, targets=places)))
-    assert len(made._operations) == 8 * MAX_THINGS
-    long = RemoteClients()
+        made.ingest(frame((minor + 1) * SECOND, minor * SECOND, client(3, minor=minor, targets=places)))
+    assert len(made._operations) == 8 * MAX_ENTRIES
+    long = RemoteClientCounters()
     for tick in range(2000):
-        long.take(frame((tick + 1) * SECOND, tick * SECOND, client(tick)))
+        long.ingest(frame((tick + 1) * SECOND, tick * SECOND, client(tick)))
     (past,) = long._operations.values()
-    assert MOST_BYTES // 64 < 8 * 10 * len(past) <= MOST_BYTES // 16
+    assert MAX_HISTORY_BYTES // 64 < 8 * 10 * len(past) <= MAX_HISTORY_BYTES // 16

@@ -7,7 +7,7 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, WALL_NS, Move, Stage
 from tests.detect.tracer import life
 
-from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.describe.revisions import latest_revisions
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
 
@@ -26,7 +26,7 @@ def looked(stage: Stage, move: Move, at_s: float, unwritten: int) -> None:
 def told(stage: Stage, until_s: float, *, finished: bool = True) -> list[Checkpoint]:
     """Return everything that a detector tells, in the order in which it tells it."""
     detector = Detector(stage.header())
-    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.feed(frame)]
+    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.ingest(frame)]
     return [*found, *detector.finish()] if finished else found
 
 
@@ -79,11 +79,11 @@ def test_a_save_is_durable_with_the_last_of_its_files() -> None:
     looked(stage, moves[1], 15.0, 0)
     looked(stage, moves[2], 12.0, 0)
 
-    (found,) = newest(told(stage, 20.0))
+    (found,) = latest_revisions(told(stage, 20.0))
     assert at(found.durable_ns) == pytest.approx(15.0, abs=0.1)
 
     stage.extra = stage.extra[:2]
-    (found,) = newest(told(stage, 20.0))
+    (found,) = latest_revisions(told(stage, 20.0))
     assert found.durable_ns is None
 
 
@@ -109,7 +109,7 @@ def test_what_is_unwritten_of_the_next_save_is_not_of_this_one(*, trace: bool) -
     looked(stage, second, 15.0, 50 * MIB)
     looked(stage, second, 18.0, 0)
 
-    before, after = newest(told(stage, 30.0))
+    before, after = latest_revisions(told(stage, 30.0))
 
     assert before.durable_ns is None
     assert at(after.durable_ns) == pytest.approx(18.0, abs=0.1)
@@ -168,7 +168,7 @@ def test_the_course_of_a_save_is_told_in_order() -> None:
     stage = Stage(trace=True)
     stage.write(stage.process(), "/ckpt/step_1.pt.tmp", 2.0, 1.0, 100 * MIB, held_s=0.5, rename_to="/ckpt/step_1.pt")
 
-    (found,) = newest(told(stage, 10.0))
+    (found,) = latest_revisions(told(stage, 10.0))
 
     moments = found.moments
     assert at(moments.first_data_ns) == pytest.approx(2.0, abs=0.01)
@@ -183,7 +183,7 @@ def test_polling_tells_the_course_as_far_as_it_shows() -> None:
     stage = Stage()
     stage.write(stage.process(), "/ckpt/step_1.pt.tmp", 2.0, 1.0, 100 * MIB, held_s=0.5, rename_to="/ckpt/step_1.pt")
 
-    (found,) = newest(told(stage, 10.0))
+    (found,) = latest_revisions(told(stage, 10.0))
 
     assert at(found.moments.committed_ns) == pytest.approx(3.5, abs=0.05)
     assert at(found.moments.last_data_ns) == pytest.approx(3.0, abs=0.1)
@@ -198,7 +198,7 @@ def test_thousands_of_saves_are_not_all_waited_for() -> None:
     for move in moves:
         looked(stage, move, 85.0, 0)
 
-    found = newest(told(stage, 88.0))
+    found = latest_revisions(told(stage, 88.0))
 
     assert [checkpoint.kind for checkpoint in found] == [Kind.SAVE] * 80
     durable = [checkpoint.durable_ns is not None for checkpoint in found]
@@ -214,8 +214,8 @@ def test_the_newest_revision_takes_the_place_of_the_first() -> None:
     later = msgspec.structs.replace(first, revision=2, durable_ns=5)
     other = msgspec.structs.replace(first, uid="other")
 
-    assert newest([first, other, later]) == [later, other]
-    assert newest([later, first]) == [later]
+    assert latest_revisions([first, other, later]) == [later, other]
+    assert latest_revisions([later, first]) == [later]
 
 
 def test_what_the_next_save_deletes_is_its_own_clean_up() -> None:
@@ -229,7 +229,7 @@ def test_what_the_next_save_deletes_is_its_own_clean_up() -> None:
         path = f"/ckpt/step_{number - 1}.pt"
         stage.extra.append((gone_s + 0.001, life("unlinked", gone_s, inode=None, path=path)))
 
-    found = newest(told(stage, 20.0))
+    found = latest_revisions(told(stage, 20.0))
 
     assert [at(one.moments.cleaned_ns) for one in found] == [pytest.approx(4.0 * n + 1.2, abs=0.01) for n in (1, 2, 3)]
     pending = [any("when the recording ended" in sentence for sentence in one.blind) for one in found]

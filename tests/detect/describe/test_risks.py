@@ -11,8 +11,8 @@ import pytest
 from tests.detect.stage import MIB, SAFETENSORS, Actor, Stage, changed, play
 from tests.detect.tracer import activity, life
 
-from ckptprof.detect.describe.risks import Successors
-from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.describe.risks import Replacements
+from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.model import Checkpoint, Kind, Risk, Status
@@ -346,7 +346,7 @@ def test_a_run_that_resumes_and_replaces_it_takes_the_risk_back() -> None:
     stage.write(later, "/run/out/model.safetensors", 55.0, 1.0, SIZE, magic=SAFETENSORS)
 
     detector = Detector(stage.header())
-    copies = [one for frame in stage.frames(80) for one in detector.feed(frame) if one.kind is Kind.COPY]
+    copies = [one for frame in stage.frames(80) for one in detector.ingest(frame) if one.kind is Kind.COPY]
 
     assert [[risk.kind.value for risk in one.risks] for one in copies] == [[], [Risk.NOT_REPLACED.value], []]
     assert [one.revision for one in copies] == [0, 1, 2]
@@ -365,8 +365,8 @@ def test_each_failed_attempt_is_looked_up_once() -> None:
 
     def written(path: str, at_ns: int) -> Transfer:
         part = Counted((100, 1), (1, at_ns), writes=True, path=path, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns)
-        part.take_name(None)
-        part.conclude((at_ns, at_ns, SIZE))
+        part.update_name(None)
+        part.set_estimate((at_ns, at_ns, SIZE))
         return part
 
     attempts = [written(f"/ckpt/part-{number}.bin.tmp", number) for number in range(1000)]
@@ -374,7 +374,7 @@ def test_each_failed_attempt_is_looked_up_once() -> None:
     removals = SimpleNamespace(removed_ns=lambda _path, _since_ns: None)
     known = cast("Knowledge", SimpleNamespace(transfers=SimpleNamespace(removals=removals)))
 
-    later = Successors([*attempts, *anew])
+    later = Replacements([*attempts, *anew])
 
-    assert [later.supersede(one, known) for one in attempts] == [True] * 500 + [False] * 500
+    assert [later.is_replaced(one, known) for one in attempts] == [True] * 500 + [False] * 500
     assert looked == 1500

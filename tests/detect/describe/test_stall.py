@@ -10,7 +10,7 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.diagnose.judging import diagnose
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.model import Checkpoint, Mode
 from ckptprof.verdicts import Limit
 from ckptprof_collectors.samples import (
@@ -22,7 +22,7 @@ from ckptprof_collectors.samples import (
     ProcessStat,
     Sample,
     StackSample,
-    ThreadLook,
+    ThreadSample,
     ThreadStack,
     ThreadTime,
 )
@@ -110,7 +110,7 @@ def detect(stage: Stage, frames: list[Frame] | None = None) -> list[Checkpoint]:
     detector = Detector(stage.header())
     found: dict[str, Checkpoint] = {}
     for frame in frames if frames is not None else stage.frames(FOR_SECONDS):
-        for checkpoint in detector.feed(frame):
+        for checkpoint in detector.ingest(frame):
             found.setdefault(checkpoint.uid, checkpoint)
     for checkpoint in detector.finish():
         found.setdefault(checkpoint.uid, checkpoint)
@@ -702,7 +702,7 @@ def test_a_child_that_its_parent_left_to_others_is_held_against_who_forked_it() 
 
 def met(actor: Actor, call: int, start_s: float, end_s: float) -> list[tuple[float, Sample]]:
     """Return looks at a main thread that sleeps in one call throughout, ten a second."""
-    look = ThreadLook(
+    look = ThreadSample(
         pid=actor.pid, start_ticks=actor.info.start_ticks, tid=actor.pid, comm="python3", on_cpu_ns=SECOND_NS,
         waited_ns=0, user_ticks=50, system_ticks=50, major_faults=0, block_delay_ticks=None, state="S", call=call,
         wait=None,
@@ -1032,7 +1032,7 @@ def test_polling_tells_the_writer_by_where_its_main_thread_was_met(
         assert isinstance(sample, ThreadTime)
         stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=0, read_chars=0)))
     for at_s in (8.1 + 0.1 * number for number in range(19)):
-        look = ThreadLook(
+        look = ThreadSample(
             pid=trainer.pid, start_ticks=trainer.info.start_ticks, tid=trainer.pid, comm="python3",
             on_cpu_ns=SECOND_NS, waited_ns=0, user_ticks=50, system_ticks=50, major_faults=0, block_delay_ticks=None,
             state=state, call=call, wait=None, at_ns=MONOTONIC_NS + int(at_s * SECOND_NS),

@@ -248,7 +248,7 @@ def hurried(stage: Stage, *, until_s: float, from_s: float = 1.0, stood_bytes: i
         seen = [sample for sample in frame.samples if not isinstance(sample, ProcessIo) or not from_s < now_s < until_s]
         frames.append(msgspec.structs.replace(frame, samples=tuple(still(sample, stood_bytes) for sample in seen)))
     detector = Detector(stage.header())
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)] + detector.finish()
     return [one.kind for one in found]
 
 

@@ -34,8 +34,9 @@ def counted(stage: Stage, actor: Actor, at_s: float, size: int = SIZE) -> None:
         sample = SocketTraffic(
             pid=actor.pid, start_ticks=actor.info.start_ticks, remote=STORE[0], port=STORE[1], local_port=50_000,
             sockets=4, sent_bytes=7000, received_bytes=came, sends=7, receives=came >> 14,
-            began_ns=MONOTONIC_NS + int((at_s - 0.01) * SECOND_NS), sent_ns=MONOTONIC_NS + int((at_s + 1) * SECOND_NS),
-            received_began_ns=MONOTONIC_NS + int(at_s * SECOND_NS),
+            send_start_ns=MONOTONIC_NS + int((at_s - 0.01) * SECOND_NS), sent_ns=MONOTONIC_NS + int((at_s + 1) *
+            SECOND_NS),
+            receive_start_ns=MONOTONIC_NS + int(at_s * SECOND_NS),
             received_ns=MONOTONIC_NS + int((at_s + share * TOOK_S) * SECOND_NS),
             parts=0, parts_bytes=0, part_bytes=None, answers=came // (8 * MIB),
             answers_bytes=came // (8 * MIB) * 8 * MIB, tid=actor.pid,

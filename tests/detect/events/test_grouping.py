@@ -359,7 +359,7 @@ def test_a_file_that_stays_open_does_not_hold_up_a_save_for_ever() -> None:
     from ckptprof.detect.pipeline import Detector  # noqa: PLC0415 - beside its only use
 
     detector = Detector(stage.header())
-    told = [(frame.at_ns, save) for frame in frames for save in detector.feed(frame)]
+    told = [(frame.at_ns, save) for frame in frames for save in detector.ingest(frame)]
 
     assert [save.step for _, save in told] == [5]
 

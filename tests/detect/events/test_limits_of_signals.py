@@ -11,8 +11,8 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import DeferredEvents, Pending
-from ckptprof.detect.events.gathering import Gatherer, Turn
+from ckptprof.detect.events.deferred import DeferredEvents, PendingEvent
+from ckptprof.detect.events.gathering import CandidateGatherer, NextStep
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.world.host.devices import Devices
 
@@ -103,7 +103,7 @@ def test_of_many_that_wait_for_the_next_of_their_series_the_oldest_is_told_early
         stage.extra.append((start_s + 0.1, activity(who.pid, path, start_s, start_s + 0.05, 4 * MIB, inode=number + 1)))
     detector = Detector(stage.header())
 
-    found = [one for frame in stage.frames(30) for one in detector.feed(frame)]
+    found = [one for frame in stage.frames(30) for one in detector.ingest(frame)]
 
     assert len({one.uid for one in found}) == 70 - 64
 
@@ -111,9 +111,9 @@ def test_of_many_that_wait_for_the_next_of_their_series_the_oldest_is_told_early
 def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> None:
     """What recurs twice is found; room for 8192 files of all that wait is not given to a third."""
     waiting = DeferredEvents()
-    held = [Pending(Mock(files=4500), Mock(), "", "", Hypothesis.SAVE) for _ in range(4)]
+    held = [PendingEvent(Mock(files=4500), Mock(), "", "", Hypothesis.SAVE) for _ in range(4)]
     for one in held:
-        waiting.hold(one)
+        waiting.defer(one)
 
     assert [one.has_room for one in held] == [False, False, True, True]
 
@@ -121,16 +121,16 @@ def test_the_last_two_of_a_series_are_kept_however_many_files_they_have() -> Non
 @pytest.mark.parametrize(
     ("files", "seconds", "named", "turn"),
     [
-        (2_000, 900, False, Turn.ENDLESS),
-        (2_000, 800, False, Turn.OVER),
-        (10_000, 400, False, Turn.ENDLESS),
-        (10_000, 600, True, Turn.OVER),
-        (250_000, 600, True, Turn.OVER),
+        (2_000, 900, False, NextStep.ENDLESS),
+        (2_000, 800, False, NextStep.ENDED),
+        (10_000, 400, False, NextStep.ENDLESS),
+        (10_000, 600, True, NextStep.ENDED),
+        (250_000, 600, True, NextStep.ENDED),
     ],
 )
-def test_nobody_keeps_what_has_no_end(files: int, seconds: int, *, named: bool, turn: Turn) -> None:
+def test_nobody_keeps_what_has_no_end(files: int, seconds: int, *, named: bool, turn: NextStep) -> None:
     """A data set under names of no framework is dismissed; a checkpoint is judged while it still grows."""
-    part = SimpleNamespace(name=SimpleNamespace(certain=named, commit=False, hint=False, framework=None))
+    part = SimpleNamespace(name=SimpleNamespace(is_certain=named, commit=False, hint=False, framework=None))
     growing = Mock(parts=[part] * files, start_ns=0, end_ns=seconds * SECOND_NS)
 
-    assert Gatherer.turn(Mock(), growing, 0) is turn
+    assert CandidateGatherer.next_step(Mock(), growing, 0) is turn

@@ -10,11 +10,11 @@ from tests.detect.sockets import SIZE as SENT_BYTES
 from tests.detect.sockets import STORE, TOOK_S, count, look, saved, told
 from tests.detect.stage import MIB, Actor, Stage, changed
 
-from ckptprof.detect.events.signals.passes import _goes_in_even_pieces
+from ckptprof.detect.events.signals.pass_through import _is_in_even_pieces
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.process_counters import Interval
+from ckptprof.detect.world.process_counters import ProcessInterval
 from ckptprof.model import Checkpoint, Kind
 from ckptprof_collectors.samples import FileActivity, FileScan, OperationKind, ProcessIo, ProcessStat
 
@@ -65,11 +65,11 @@ def test_a_buffer_is_a_power_of_two_unless_looks_agree_on_another_size(
     mean_bytes: int, looks: int, *, told: bool
 ) -> None:
     """The last piece of each file is shorter; whatever else is the mean of a look or two is chance."""
-    look = Interval(0, 9, reads=100, returned_bytes=100 * mean_bytes)
+    look = ProcessInterval(0, 9, reads=100, returned_bytes=100 * mean_bytes)
     whole = Transfer((100, 1), (8, 7), False, "/ckpt/a.pt", 1, 2, 0, bytes=SIZE, size=SIZE)  # noqa: FBT003 - it reads
-    whole.looks = [Look(1, 1_000_003, SIZE), Look(2, SIZE, SIZE)]
+    whole.samples = [PositionSample(1, 1_000_003, SIZE), PositionSample(2, SIZE, SIZE)]
 
-    assert _goes_in_even_pieces([whole], [look] * looks, pooled=False, over=False) is told
+    assert _is_in_even_pieces([whole], [look] * looks, pooled=False, exits_at_once=False) is told
 
 
 @LEVELS
@@ -151,7 +151,7 @@ def test_memory_that_was_touched_and_given_back_was_used() -> None:
         frames.append(msgspec.structs.replace(frame, samples=tuple(samples)))
     detector = Detector(stage.header())
 
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)] + detector.finish()
 
     assert [one.kind for one in found] == [Kind.RESTORE]
 
@@ -194,7 +194,7 @@ def test_what_loaders_do_is_not_straight(how: dict[str, Any]) -> None:
     )
     detector = Detector(stage.header())
 
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)] + detector.finish()
 
     assert [one.kind for one in found] == [Kind.RESTORE]
 
@@ -217,7 +217,7 @@ def test_threads_that_share_a_file_send_it_or_fill_a_gpu(runtimes: tuple[str, ..
         frames.append(msgspec.structs.replace(frame, samples=tuple(samples)))
     detector = Detector(stage.header())
 
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)] + detector.finish()
 
     assert [one.kind for one in found] == [kind]
 
@@ -237,7 +237,7 @@ def on_grid(stage: Stage, seconds: float, piece: int) -> list[Kind]:
     """Play it with descriptors that stand where a piece ends; without counters of calls that would tell."""
     frames = changed(stage.frames(seconds), lambda sample: stood(sample, piece))
     detector = Detector(stage.header())
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)] + detector.finish()
     return [one.kind for one in found]
 
 
@@ -273,6 +273,6 @@ def test_of_a_process_that_was_over_before_the_next_look_nobody_saw_the_end(exit
         frames.append(msgspec.structs.replace(frame, samples=tuple(samples)))
     detector = Detector(stage.header())
 
-    found = [checkpoint for frame in frames for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in frames for checkpoint in detector.ingest(frame)] + detector.finish()
 
     assert [one.kind for one in found] == kinds

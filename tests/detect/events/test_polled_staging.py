@@ -6,7 +6,7 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Stage, changed, play
 
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.staging import join_stages
+from ckptprof.detect.transfers.staging import merge_staging_files
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileFact, Frame
 
@@ -69,7 +69,9 @@ def test_a_copy_is_as_large_as_its_stage(percent: float, *, asked: bool, joined:
     target = moved(2, "/run/last.ckpt", 2, int(SIZE * percent / 100))
     if asked:
         target.fact = FileFact(1, 1, 8, 2, target.path, target.bytes, False, 0, 0, 0, None, None)  # noqa: FBT003 - a file
-    written, _ = join_stages([moved(1, f"{TMP}ab", 1, SIZE), target], [moved(1, f"{TMP}ab", 2, SIZE, writes=False)])
+    written, _ = merge_staging_files(
+        [moved(1, f"{TMP}ab", 1, SIZE), target], [moved(1, f"{TMP}ab", 2, SIZE, writes=False)]
+    )
 
     assert (written == [target]) is joined
 
@@ -85,6 +87,6 @@ def test_a_copy_by_threads_at_once_may_show_half_of_what_it_read(stage: str, *, 
         return transfer
 
     target = moved(2, "/run/checkpoint_000001/model.pt", 2, SIZE)
-    written, _ = join_stages([moved(1, stage, 1, SIZE), target], [moved(1, stage, 2, SIZE // 2, writes=False)])
+    written, _ = merge_staging_files([moved(1, stage, 1, SIZE), target], [moved(1, stage, 2, SIZE // 2, writes=False)])
 
     assert (written == [target]) is joined

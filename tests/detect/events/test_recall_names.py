@@ -6,7 +6,7 @@ import pytest
 from tests.detect.stage import MIB, Stage
 
 from ckptprof.detect.tolerances import MAX_FILES
-from ckptprof.detect.transfers.remembered import Saved, SavedFiles
+from ckptprof.detect.transfers.recent_files import SavedFiles, SavedNames
 from ckptprof.model import Kind
 
 LEVELS = pytest.mark.parametrize("traced", [False, True])
@@ -78,8 +78,8 @@ def test_no_more_is_remembered_than_there_is_room_for() -> None:
     """The oldest are forgotten, the newest save of a path is known."""
     saved = SavedFiles(("/old",))
     for number in range(MAX_FILES):
-        saved[f"/run/{number}"] = Saved("lightning", number)
-    saved["/run/1"] = Saved("lightning", 7)
+        saved[f"/run/{number}"] = SavedNames("lightning", number)
+    saved["/run/1"] = SavedNames("lightning", 7)
 
     assert (saved.get("/old"), saved.contains("/old")) == (None, False)
-    assert saved.get("/run/1") == Saved("lightning", 7)
+    assert saved.get("/run/1") == SavedNames("lightning", 7)

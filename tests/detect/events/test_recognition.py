@@ -13,8 +13,8 @@ from tests.detect.tracer import life
 
 from ckptprof.detect.events.decision import decide
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.past_events import PastEvent, PastEvents
-from ckptprof.detect.events.signal import Signal
+from ckptprof.detect.events.event_history import EventHistory, HistoryEvent
+from ckptprof.detect.events.signal_values import Signal
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.report.rows import LOW_CONFIDENCE
@@ -31,7 +31,7 @@ def saves(found: list[Checkpoint]) -> list[str | None]:
 def signs_of(stage: Stage, until_s: float) -> set[str]:
     """Return the names of all signs that were seen in anything that was told or turned down."""
     detector = Detector(stage.header())
-    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.ingest(frame)] + detector.finish()
     told = {reason.name for checkpoint in found for reason in checkpoint.evidence}
     return told | {reason.name for entry in detector.rejected for reason in entry.evidence}
 
@@ -310,11 +310,11 @@ def test_the_order_of_signals_does_not_matter(signals: list[Signal]) -> None:
 @settings(max_examples=30)
 def test_memory_is_bounded_whatever_comes(happenings: list[tuple[str, bool, str, int]]) -> None:
     """Jobs, events and paths with any names; what vanished is only counted for who wrote it."""
-    memory = PastEvents()
+    memory = EventHistory()
     for job, writes, path, size in happenings:
-        event = PastEvent(0, SECOND_NS, size, frozenset((path,)), frozenset((path,)), frozenset(), frozenset())
-        memory.note(job, event, writes=writes)
-        memory.vanished(path, job)
+        event = HistoryEvent(0, SECOND_NS, size, frozenset((path,)), frozenset((path,)), frozenset(), frozenset())
+        memory.record(job, event, writes=writes)
+        memory.record_deletion(path, job)
 
     assert all(len(memory.events(job, writes=True)) <= 64 for job, *_ in happenings)
-    assert all(memory.rotated(job, frozenset((path,))) <= 64 for job, _, path, _ in happenings)
+    assert all(memory.rotated_count(job, frozenset((path,))) <= 64 for job, _, path, _ in happenings)

@@ -12,13 +12,13 @@ from tests.detect.stage import MIB, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, St
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Kind
-from ckptprof_collectors.files.facts import MAGIC_BYTES
+from ckptprof_collectors.files.file_facts import MAGIC_BYTES
 
 
 def rejected_for(stage: Stage, until_s: float) -> list[set[str]]:
     """Return, for each candidate that was turned down, the names of what spoke against it."""
     detector = Detector(stage.header())
-    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.feed(frame)]
+    found = [checkpoint for frame in stage.frames(until_s) for checkpoint in detector.ingest(frame)]
 
     assert found + detector.finish() == []
     return [{reason.name for reason in entry.evidence if reason.weight < 0} for entry in detector.rejected]
@@ -184,7 +184,7 @@ def test_ckptprofs_own_bookkeeping_bounds_what_it_remembers_of_rejections() -> N
         stage.write(job, f"/var/{number}/blob", 0.5, 0.4, 4 * MIB)
         for frame in stage.frames(4.5):
             shift_ns = number * 5 * SECOND_NS
-            detector.feed(
+            detector.ingest(
                 msgspec.structs.replace(frame, at_ns=frame.at_ns + shift_ns, wall_ns=frame.wall_ns + shift_ns)
             )
     detector.finish()

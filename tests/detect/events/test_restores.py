@@ -10,14 +10,14 @@ import pytest
 from tests.detect.observed import observed
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage, play
 
-from ckptprof.detect.transfers.edges import read_edges
-from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.edges import estimate_read_edges
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.transfers import Transfers
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
-from ckptprof.detect.world.threads import ThreadLooks
+from ckptprof.detect.transfers.observed.openings import FileOpenings
+from ckptprof.detect.transfers.transfer_tracker import TransferTracker
+from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
+from ckptprof.detect.world.thread_histories import ThreadHistories
 from ckptprof.model import Kind
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, ProcessIo
 
@@ -106,10 +106,10 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
     """Cached in large folios it takes some milliseconds and hardly a fault; a look at its header is not that."""
     begun, met, gone = 2_000_000_000, 2_040_000_000, 2_080_000_000
     stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
-    seen = Interval(begun, met, resident_bytes=touched, busy=1.0, minor_faults=48)
+    seen = ProcessInterval(begun, met, resident_bytes=touched, busy=1.0, minor_faults=48)
     history = ProcessHistory([seen], None, None, begun)
 
-    assert part_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
+    assert estimate_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
 
 
 @pytest.mark.parametrize(("idle_s", "touched", "told"), [(0.2, 28, 40), (0.2, 12, 12), (0.4, 28, 28)])
@@ -118,9 +118,9 @@ def test_a_mapping_that_goes_while_it_is_touched_was_read_to_its_end(idle_s: flo
     begun, until = 2 * SECOND_NS, 3 * SECOND_NS
     closed = until + round(idle_s * SECOND_NS)
     stream = Transfer((100, 1), (8, 7), False, "/x", begun, until, begun, closed, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
-    history = ProcessHistory([Interval(begun, until, resident_bytes=touched * MIB, busy=1.0)])
+    history = ProcessHistory([ProcessInterval(begun, until, resident_bytes=touched * MIB, busy=1.0)])
 
-    assert part_bytes(stream, history, (begun, closed)) == told * MIB
+    assert estimate_bytes(stream, history, (begun, closed)) == told * MIB
 
 
 @pytest.mark.parametrize(("faults", "told"), [(400, 40 * MIB), (250, 0)])
@@ -128,11 +128,11 @@ def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own(faults: i
     """Nothing had been touched when it was met; it was read and unmapped by the next look, 19 ms later."""
     begun, met, gone = 2_000_000_000, 2_014_000_000, 2_033_000_000
     stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
-    quiet = Interval(begun, met, resident_bytes=MIB // 4, busy=1.0, minor_faults=9)
-    busy = Interval(met, gone, busy=1.0, minor_faults=faults)
+    quiet = ProcessInterval(begun, met, resident_bytes=MIB // 4, busy=1.0, minor_faults=9)
+    busy = ProcessInterval(met, gone, busy=1.0, minor_faults=faults)
     history = ProcessHistory([quiet, busy], None, None, begun)
 
-    assert part_bytes(stream, history, (begun, begun + 1_000_000)) == told
+    assert estimate_bytes(stream, history, (begun, begun + 1_000_000)) == told
 
 
 def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_before() -> None:
@@ -141,7 +141,7 @@ def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_bef
     history = ProcessHistory()
     for at_ns, returned, fetched in ((begun, 0, 0), (opened, 0, 40 * MIB), (closed, 80 * MIB, 120 * MIB)):
         history.observe(at_ns, begun, ProcessIo(100, 1, returned, 0, 0, 0, fetched, 0, 0), None, 100)
-    looks = [Look(opened, 4096, 80 * MIB), Look(closed - 1, 20 * MIB, 80 * MIB)]
+    looks = [PositionSample(opened, 4096, 80 * MIB), PositionSample(closed - 1, 20 * MIB, 80 * MIB)]
     stream = Transfer(
         (100, 1),
         (8, 7),
@@ -151,11 +151,11 @@ def test_what_calls_returned_counts_though_as_much_was_fetched_for_a_mapping_bef
         closed - 1,
         opened,
         closed,
-        looks=looks,
+        samples=looks,
         size=80 * MIB,
     )
 
-    assert part_bytes(stream, history, (opened + 1, closed)) == 80 * MIB
+    assert estimate_bytes(stream, history, (opened + 1, closed)) == 80 * MIB
 
 
 def estimated(transfer: Transfer, start_ns: int, end_ns: int) -> Transfer:
@@ -168,8 +168,8 @@ def estimated(transfer: Transfer, start_ns: int, end_ns: int) -> Transfer:
 def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(counted_until_s: float, told: int) -> None:
     """It was met there once; its process read as much as its own file and a piece. If that was counted to the end."""
     begun, end = 2 * SECOND_NS, round(2.18 * SECOND_NS)
-    whole = [Look(begun, 0, 30 * MIB), Look(begun + SECOND_NS // 10, 29 * MIB, 30 * MIB)]
-    piece = [Look(end, 29 * MIB, 30 * MIB)]
+    whole = [PositionSample(begun, 0, 30 * MIB), PositionSample(begun + SECOND_NS // 10, 29 * MIB, 30 * MIB)]
+    piece = [PositionSample(end, 29 * MIB, 30 * MIB)]
     parts: list[Transfer] = []
     for inode, looks in ((7, whole), (8, piece)):
         stream = Transfer(
@@ -181,13 +181,13 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
             end,
             begun,
             end,
-            looks=looks,
+            samples=looks,
         )
         parts.append(estimated(stream, begun, end))
-    counted = Interval(begun, end, read_bytes=31 * MIB, reads=31, busy=1.0, returned_bytes=31 * MIB)
+    counted = ProcessInterval(begun, end, read_bytes=31 * MIB, reads=31, busy=1.0, returned_bytes=31 * MIB)
     history = ProcessHistory([counted], None, None, begun, round(counted_until_s * SECOND_NS))
 
-    Transfers(observed({(100, 1): history})).estimates.bound(parts)
+    TransferTracker(observed({(100, 1): history})).estimates.limit_reads(parts)
 
     assert [part.bytes for part in parts] == [30 * MIB, told]
 
@@ -197,12 +197,21 @@ def test_a_read_from_a_device_with_a_limit_is_reached_back_to_over_its_pauses(pa
     """The first look found 14 MiB read; they came in pieces with a tenth of a second between, as a limit lets them."""
     met, piece_ns = 3 * SECOND_NS, 20_000_000
     ends = [met - number * (pause_ms * 1_000_000 + piece_ns) for number in range(7)]
-    pieces = [Interval(end - piece_ns, end, read_bytes=2 * MIB, busy=1.0) for end in reversed(ends)]
+    pieces = [ProcessInterval(end - piece_ns, end, read_bytes=2 * MIB, busy=1.0) for end in reversed(ends)]
     history = ProcessHistory(pieces, None, None, pieces[0].start_ns)
-    stream = Transfer((100, 1), (8, 7), False, "/run/step_7.pt", met, met, met, looks=[Look(met, 14 * MIB, 64 * MIB)])  # noqa: FBT003 - it reads
+    stream = Transfer(
+        (100, 1),
+        (8, 7),
+        False,  # noqa: FBT003 - it reads
+        "/run/step_7.pt",
+        met,
+        met,
+        met,
+        samples=[PositionSample(met, 14 * MIB, 64 * MIB)],
+    )
 
-    begin_ns, _ = read_edges(
-        stream, history, cast("Openings", SimpleNamespace(opened_between=lambda *_: None)), ThreadLooks()
+    begin_ns, _ = estimate_read_edges(
+        stream, history, cast("FileOpenings", SimpleNamespace(opened_between=lambda *_: None)), ThreadHistories()
     )
 
     assert (met - begin_ns) / 1e6 == pytest.approx(back_ms, abs=25)

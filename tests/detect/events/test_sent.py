@@ -68,8 +68,9 @@ def test_a_save_is_over_once_its_last_part_was_answered(by: str) -> None:
         answers.append((at_s + TOOK_S + 2.0, msgspec.structs.replace(last, **answer)))
         data = SocketTraffic(
             pid=actor.pid, start_ticks=actor.info.start_ticks, remote="10.0.0.8", port=50_123, local_port=50_001,
-            sockets=1, sent_bytes=0, received_bytes=(number + 1) * SIZE, sends=0, receives=number + 1, began_ns=None,
-            sent_ns=None, received_began_ns=answered_ns + SECOND_NS // 10, received_ns=answered_ns + SECOND_NS,
+            sockets=1, sent_bytes=0, received_bytes=(number + 1) * SIZE, sends=0, receives=number + 1,
+            send_start_ns=None,
+            sent_ns=None, receive_start_ns=answered_ns + SECOND_NS // 10, received_ns=answered_ns + SECOND_NS,
             parts=0, parts_bytes=0, part_bytes=None, answers=0, answers_bytes=0, tid=actor.pid,
         )  # fmt: skip
         answers.append((at_s + TOOK_S + 3.0, data))
@@ -227,7 +228,7 @@ def test_ranks_that_begin_at_a_time_save_together_however_long_the_first_one_tak
     [
         (saved(), {"port": 40123}),
         (saved(), {"port": 29500}),
-        (saved(), {"accepted": True}),
+        (saved(), {"is_accepted": True}),
         (saved(came=1.0), {}),
         (federated, {}),
         (saved(size=4 * MIB), {}),
@@ -264,7 +265,7 @@ def test_what_came_is_counted_where_nobody_sees_the_sockets(port: int, after_s: 
     (_, sample), counted = stage.extra[0], [at_s + after_s + 1.5 for at_s in AT_S]
     assert isinstance(sample, SocketTraffic)
     for number, at_s in enumerate(counted, 1):
-        told_ns = {"received_began_ns": MONOTONIC_NS + int((at_s - 1) * SECOND_NS)}
+        told_ns = {"receive_start_ns": MONOTONIC_NS + int((at_s - 1) * SECOND_NS)}
         came = msgspec.structs.replace(
             sample, remote="10.0.0.8", port=port, sent_bytes=0, parts=0, received_bytes=number * SIZE, **told_ns
         )
@@ -350,5 +351,5 @@ def test_a_store_on_this_host_may_be_at_any_port(port: int, *, is_served: bool, 
     here = {"remote": "127.0.0.1", "local": "127.0.0.1", "port": port}
     look(stage, stage.process(), saved(), 40, **here)
     if is_served:
-        look(stage, stage.process(101), lambda now_s: saved()(now_s)[::-1], 40, accepted=True, **here)
+        look(stage, stage.process(101), lambda now_s: saved()(now_s)[::-1], 40, is_accepted=True, **here)
     assert len(told(stage)) == saves

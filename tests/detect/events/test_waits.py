@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.waits import deferred_until_ns, is_followed
+from ckptprof.detect.events.lifecycle import deferred_until_ns, is_followed
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from ckptprof.detect.transfers.ledger import Ledger
-from ckptprof.detect.transfers.model.transfer import Transfer, evenly
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.transfers.model.transfer import Transfer, share_within
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 
 SECOND_NS = 1_000_000_000
 WRITER = (100, 1000)
@@ -25,14 +25,17 @@ def written(dice: random.Random, number: int) -> Transfer:
 def unexplained(history: ProcessHistory, transfers: list[Transfer], start_ns: int, end_ns: int) -> int:
     """Return what is left of what was written, asked of each transfer anew."""
     left = sum(
-        max(0, one.wrote_bytes - sum(evenly(it.size, it.span, (one.start_ns, one.end_ns)) for it in transfers))
+        max(
+            0,
+            one.new_written_bytes - sum(share_within(it.size, it.span, (one.start_ns, one.end_ns)) for it in transfers),
+        )
         for one in history.between(start_ns - 60_000_000, end_ns + 60_000_000)
     )
     beside = [it for it in transfers if it.last_ns >= start_ns - SECOND_NS and it.first_ns <= end_ns + SECOND_NS]
     large = [it.span for it in beside if it.size >= 1 << 20]
     low = min([start_ns, *(span[0] for span in large)]) - 60_000_000
     high = max([end_ns, *(span[1] for span in large)]) + 60_000_000
-    in_all = sum(one.wrote_bytes for one in history.between(low, high))
+    in_all = sum(one.new_written_bytes for one in history.between(low, high))
     return min(left, in_all - sum(it.size for it in beside))
 
 
@@ -41,7 +44,7 @@ def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
     dice = random.Random(11)  # noqa: S311 - the same files in every run
     ticks = range(0, 60 * SECOND_NS, 40_000_000)
     history = ProcessHistory(
-        [Interval(at, at + 40_000_000, wrote_bytes=dice.randrange(1 << 25)) for at in ticks], None, None, 1
+        [ProcessInterval(at, at + 40_000_000, new_written_bytes=dice.randrange(1 << 25)) for at in ticks], None, None, 1
     )
     known = [written(dice, number) for number in range(50)]
     ledger = Ledger({WRITER: history}, known)
@@ -49,17 +52,17 @@ def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
     for number in range(50, 150):
         start = dice.randrange(SECOND_NS, 13 * SECOND_NS)
         end = start + dice.choice((0, 200_000_000, 3 * SECOND_NS))
-        told.append(ledger.unexplained_written(WRITER, start, end))
+        told.append(ledger.unexplained_written_bytes(WRITER, start, end))
         assert told[-1] == unexplained(history, known, start, end)
         known.append(written(dice, number))
-        ledger.enter(known[-1])
+        ledger.add(known[-1])
 
     assert len(set(told)) > 50
 
 
 def test_a_log_that_is_open_all_the_time_hands_nothing_on_from_save_to_save() -> None:
     """What the save before wrote while it was open is no part of what this one leaves."""
-    saves = [Interval(at * SECOND_NS, (at + 1) * SECOND_NS, wrote_bytes=64 << 20) for at in (10, 20)]
+    saves = [ProcessInterval(at * SECOND_NS, (at + 1) * SECOND_NS, new_written_bytes=64 << 20) for at in (10, 20)]
 
     def open_between(start_s: int, end_s: int, size: int) -> Transfer:
         start, end = start_s * SECOND_NS, end_s * SECOND_NS
@@ -71,4 +74,4 @@ def test_a_log_that_is_open_all_the_time_hands_nothing_on_from_save_to_save() ->
     known = [open_between(10, 11, 64 << 20), open_between(20, 21, 64 << 20), open_between(1, 30, 200)]
     ledger = Ledger({WRITER: ProcessHistory(saves, None, None, 1)}, known)
 
-    assert ledger.unexplained_written(WRITER, 20 * SECOND_NS, 22 * SECOND_NS) <= 0
+    assert ledger.unexplained_written_bytes(WRITER, 20 * SECOND_NS, 22 * SECOND_NS) <= 0

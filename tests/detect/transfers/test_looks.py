@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.detect.transfers.model.looks import Look, Looks
+from ckptprof.detect.transfers.model.position_samples import PositionSample, PositionSamples
 
-LOOKS = [Look(1, 0, 10), Look(2, 5, 10), Look(3, 10, 12)]
+LOOKS = [PositionSample(1, 0, 10), PositionSample(2, 5, 10), PositionSample(3, 10, 12)]
 
 
-def kept(looks: list[Look]) -> Looks:
+def kept(looks: list[PositionSample]) -> PositionSamples:
     """Keep them."""
-    found = Looks()
+    found = PositionSamples()
     for look in looks:
         found.append(look)
     return found
@@ -27,7 +27,7 @@ def test_they_are_read_as_a_list_would_be() -> None:
     assert looks[1:] == LOOKS[1:]
     assert looks[-1].size == 12
     assert len(looks) == 3
-    assert not Looks()
+    assert not PositionSamples()
 
 
 @pytest.mark.parametrize("index", [3, -4, 100, -100])
@@ -39,4 +39,4 @@ def test_there_is_none_beyond_them(index: int) -> None:
 
 def test_a_number_that_no_kernel_has_is_held_to_the_largest() -> None:
     """A recording may be damaged: 64 bits without a sign."""
-    assert list(kept([Look(1, (1 << 64) - 1, 7)])) == [Look(1, (1 << 63) - 1, 7)]
+    assert list(kept([PositionSample(1, (1 << 64) - 1, 7)])) == [PositionSample(1, (1 << 63) - 1, 7)]

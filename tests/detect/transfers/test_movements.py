@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.detect.tracer import MIB, activity, mono
 
-from ckptprof.detect.transfers.model.movement import Movement, merged, movement_of
+from ckptprof.detect.transfers.model.movement import Movement, measure_movement, merge_movements
 from ckptprof.model import Succession
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
@@ -46,7 +46,7 @@ def later(earlier: FileActivity, moved: int, **fields: Any) -> FileActivity:
 )  # fmt: skip
 def test_the_first_stretch_of_a_session(sample: FileActivity, low: int, high: int, order: Succession) -> None:
     """From the first offset to the last; the order is that of nearly all bytes."""
-    found = movement_of(None, sample, sample.first_ns)
+    found = measure_movement(None, sample, sample.first_ns)
 
     assert found == Movement(sample.first_ns, sample.last_ns, sample.bytes, low * MIB, high * MIB, order, sample.tid)
 
@@ -68,7 +68,7 @@ def test_the_next_stretch_begins_where_the_one_before_ended(
 ) -> None:
     """Of one with steps back only the bounds of all the session's offsets are known."""
     first = begun(10)
-    found = movement_of(first, later(first, 20, **fields), mono(2.5))
+    found = measure_movement(first, later(first, 20, **fields), mono(2.5))
 
     assert found == Movement(mono(2.5), mono(3.0), 20 * MIB, low * MIB, high * MIB, order, first.tid)
 
@@ -77,7 +77,7 @@ def test_pages_of_a_mapping_that_nobody_told_have_no_place() -> None:
     """They are counted when it ends, as one operation larger than a fault: how far they went was not told."""
     kinds = int(OperationKind.FAULT | OperationKind.UNMAPPED)
     sample = begun(10, kinds=kinds, sizes=((8 * MIB, 1, 10 * MIB),), operations=1)
-    found = movement_of(None, sample, sample.first_ns)
+    found = measure_movement(None, sample, sample.first_ns)
 
     assert (found.bytes, found.low_offset, found.high_offset, found.order) == (10 * MIB, None, None, None)
 
@@ -101,7 +101,7 @@ def moved(start: int, low: int, high: int, order: Succession | None = NEXT, tid:
 )
 def test_two_stretches_are_one(one: Movement, other: Movement, order: Succession | None, tid: int | None) -> None:
     """From the first begin to the last end; in which order several threads did it was not seen."""
-    both = merged(one, other)
+    both = merge_movements(one, other)
     low, high = min(one.low_offset or 0, other.low_offset or 0), max(one.high_offset or 0, other.high_offset or 0)
     edges = min(one.start_ns, other.start_ns), max(one.end_ns, other.end_ns)
 
@@ -110,6 +110,6 @@ def test_two_stretches_are_one(one: Movement, other: Movement, order: Succession
 
 def test_what_has_no_place_takes_it_from_both() -> None:
     """The bytes stay."""
-    both = merged(moved(0, 0, 10), Movement(1, 2, 5))
+    both = merge_movements(moved(0, 0, 10), Movement(1, 2, 5))
 
     assert (both.bytes, both.low_offset, both.order) == (15, None, None)

@@ -9,14 +9,14 @@ from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS
 
 from ckptprof.detect.tolerances import MAX_FILES
-from ckptprof.detect.transfers.edges import read_edges
-from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.edges import estimate_read_edges
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.remembered import SavedFiles
-from ckptprof.detect.transfers.unseen_reads import unseen_reads
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
-from ckptprof.detect.world.threads import ThreadLooks
+from ckptprof.detect.transfers.observed.openings import FileOpenings
+from ckptprof.detect.transfers.recent_files import SavedFiles
+from ckptprof.detect.transfers.unobserved_reads import find_unobserved_reads
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
+from ckptprof.detect.world.thread_histories import ThreadHistories
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileEvent, ProcessIo, ProcessStat
 
@@ -24,7 +24,7 @@ SIZE = 70 * MIB
 PATH = "/run/checkpoint-500/optimizer.pt"
 
 
-class Book(Openings):
+class Book(FileOpenings):
     """The openings of a world with some saved files."""
 
     def __init__(self, world: World, saved: tuple[str, ...]) -> None:
@@ -34,7 +34,7 @@ class Book(Openings):
 
     def unexplained(self, now_ns: int, known: list[Transfer]) -> list[Transfer]:
         """Return what is made of the openings that `known` does not explain."""
-        return unseen_reads(self, known, self._world, self._saved, now_ns)
+        return find_unobserved_reads(self, known, self._world, self._saved, now_ns)
 
 
 def no_openings(
@@ -54,10 +54,10 @@ def openings(
     return book
 
 
-def learn(book: Openings) -> None:
+def learn(book: FileOpenings) -> None:
     """Tell of one file that was open from 10.0 to 10.2 s."""
     for kind, at_s in (("opened", 10.0), ("closed-read", 10.2)):
-        book.note(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
+        book.record(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
 
 
 def reader(read_bytes: int) -> ProcessHistory:
@@ -65,7 +65,7 @@ def reader(read_bytes: int) -> ProcessHistory:
     history = ProcessHistory()
     begin_ns, end_ns = round(10.0 * SECOND_NS), round(10.2 * SECOND_NS)
     history.intervals.append(
-        Interval(begin_ns, end_ns, read_bytes=read_bytes, returned_bytes=read_bytes, reads=70, busy=0.5)
+        ProcessInterval(begin_ns, end_ns, read_bytes=read_bytes, returned_bytes=read_bytes, reads=70, busy=0.5)
     )
     return history
 
@@ -111,9 +111,9 @@ def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_
 ) -> None:
     """A backup looks at the last checkpoint while the one before is restored: those bytes are of that one."""
     at_ns = round(10.0 * SECOND_NS)
-    looks = [Look(at_ns + 1, 0, SIZE), Look(at_ns + SECOND_NS // 5, SIZE if file != 9 else 0, SIZE)]
+    looks = [PositionSample(at_ns + 1, 0, SIZE), PositionSample(at_ns + SECOND_NS // 5, SIZE if file != 9 else 0, SIZE)]
     other = Transfer((100, 1), (1, file), writes=False, path="/run/checkpoint-400/optimizer.pt",
-                           first_ns=at_ns + 1, last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, looks=looks,
+                           first_ns=at_ns + 1, last_ns=at_ns + SECOND_NS // 5, before_ns=at_ns, samples=looks,
                            size=SIZE)  # fmt: skip
 
     found = openings(reader(SIZE)).unexplained(20 * SECOND_NS, [other])
@@ -126,9 +126,9 @@ def test_who_looks_into_a_file_for_a_moment_has_not_read_it(open_s: float, was_r
     """70 MB within 2 ms are more than a thread reads."""
     book = no_openings()
     for kind, at_s in (("opened", 10.0), ("closed-read", 10.0 + open_s)):
-        book.note(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
+        book.record(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
 
-    assert book.was_read((1, 7), 9 * SECOND_NS, 11 * SECOND_NS) is was_read
+    assert book.may_have_been_read((1, 7), 9 * SECOND_NS, 11 * SECOND_NS) is was_read
 
 
 def test_what_was_read_within_one_look_is_credited_once() -> None:
@@ -136,7 +136,7 @@ def test_what_was_read_within_one_look_is_credited_once() -> None:
     at_ns, book = round(10.0 * SECOND_NS), no_openings(reader(SIZE), saved=("/run",))
     for file in (7, 8, 9):
         for kind in ("opened", "closed-read"):  # what a tick tells of bears its time
-            book.note(FileEvent(at_ns + SECOND_NS // 10, kind, 1, file, SIZE, f"/run/{file}.pt"))
+            book.record(FileEvent(at_ns + SECOND_NS // 10, kind, 1, file, SIZE, f"/run/{file}.pt"))
 
     found = book.unexplained(20 * SECOND_NS, [])
 
@@ -147,7 +147,7 @@ def test_what_was_read_within_one_look_is_credited_once() -> None:
 def test_who_waited_for_a_child_just_then_is_not_credited(ended_s: float, credited_to: int) -> None:
     """The counters of a program take in those of all that it waited for: it read nothing by that."""
     history = reader(SIZE)
-    history.inherit(round(ended_s * SECOND_NS), ProcessIo(101, 1, 0, 0, 0, 0, 0, 0, 0))
+    history.add_child_counters(round(ended_s * SECOND_NS), ProcessIo(101, 1, 0, 0, 0, 0, 0, 0, 0))
 
     found = openings(history).unexplained(20 * SECOND_NS, [])
 
@@ -211,7 +211,7 @@ def test_the_oldest_openings_are_dropped() -> None:
     """A data set of any number of files does not fill the memory."""
     book = no_openings()
     for number in range(MAX_FILES + 1):
-        book.note(FileEvent(number, "opened", 1, number, SIZE, f"/data/{number}"))
+        book.record(FileEvent(number, "opened", 1, number, SIZE, f"/data/{number}"))
 
     kept = [number for number in range(MAX_FILES + 1) if book.opened_between((1, number), 0, SECOND_NS) is not None]
 
@@ -229,10 +229,10 @@ def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
     at_ns, book = round(10.0 * SECOND_NS), no_openings(reader(read_bytes))
     for number in range(openings_of_it):
         for kind, late_ns in (("opened", 0), ("closed-read", SECOND_NS // 5)):
-            book.note(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
+            book.record(FileEvent(at_ns + number + late_ns, kind, 1, 7, SIZE, PATH))
     seen = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns,
                           before_ns=at_ns - SECOND_NS, closed_ns=at_ns + SECOND_NS // 5,
-                          looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
+                          samples=[PositionSample(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
     found = book.unexplained(20 * SECOND_NS, [seen])
 
@@ -242,37 +242,39 @@ def test_a_file_that_was_read_once_more_between_two_looks_is_credited_once_more(
 def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_look() -> None:
     """The frame of a look bears the time at which it began; before it the process read what is not of this file."""
     at_ns, book, history = round(10.0 * SECOND_NS), no_openings(), ProcessHistory()
-    book.note(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
+    book.record(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
     for number in range(-10, 10):
         begin_ns = at_ns + number * SECOND_NS // 50
-        history.intervals.append(Interval(begin_ns, begin_ns + SECOND_NS // 50, read_bytes=7 * MIB, reads=70, busy=0.5))
+        history.intervals.append(
+            ProcessInterval(begin_ns, begin_ns + SECOND_NS // 50, read_bytes=7 * MIB, reads=70, busy=0.5)
+        )
     stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
-                    before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
+                    before_ns=at_ns - SECOND_NS, samples=[PositionSample(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
-    assert read_edges(stream, history, book, ThreadLooks()) == (at_ns, at_ns + SECOND_NS // 5)
+    assert estimate_read_edges(stream, history, book, ThreadHistories()) == (at_ns, at_ns + SECOND_NS // 5)
 
 
 @pytest.mark.parametrize(("growing", "began"), [(10, 0), (4, 6), (0, 9)])
 def test_a_reading_by_one_call_begins_where_memory_began_to_grow_for_it(growing: int, began: int) -> None:
     """The call is counted when it returns, in the last of ten looks; where memory tells nothing, it was read there."""
     at_ns, look_ns, book, history = 10 * SECOND_NS, SECOND_NS // 50, no_openings(), ProcessHistory()
-    book.note(FileEvent(at_ns, "opened", 1, 7, SIZE, PATH))
+    book.record(FileEvent(at_ns, "opened", 1, 7, SIZE, PATH))
     for number in range(-10, 10):
         end_ns, last = at_ns + (number + 1) * look_ns, number == 9
         grown = SIZE // growing if growing and number >= 10 - growing else -1
         moved = {"read_bytes": SIZE, "returned_bytes": SIZE, "reads": 1} if last else {}
-        history.intervals.append(Interval(end_ns - look_ns, end_ns, grown_bytes=grown, minor_faults=1, **moved))
+        history.intervals.append(ProcessInterval(end_ns - look_ns, end_ns, grown_bytes=grown, minor_faults=1, **moved))
     end_ns = at_ns + 10 * look_ns
     stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=end_ns,
-                    before_ns=at_ns - SECOND_NS, looks=[Look(at_ns, 0, SIZE)], size=SIZE)  # fmt: skip
+                    before_ns=at_ns - SECOND_NS, samples=[PositionSample(at_ns, 0, SIZE)], size=SIZE)  # fmt: skip
 
-    assert read_edges(stream, history, book, ThreadLooks()) == (at_ns + began * look_ns, end_ns)
+    assert estimate_read_edges(stream, history, book, ThreadHistories()) == (at_ns + began * look_ns, end_ns)
 
 
 def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
     """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
     at_ns, book = round(10.0 * SECOND_NS), no_openings()
-    book.note(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
+    book.record(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
     stream = Transfer(
         (100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB
     )

@@ -11,11 +11,11 @@ from tests.detect.observed import observed
 from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Move, Stage
 from tests.detect.transfers.test_unasked_files import credited, fact, facts_of, history
 
-from ckptprof.detect.transfers.edges import write_edges
-from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.edges import estimate_write_edges
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.transfers.observed.openings import FileOpenings
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import FileEvent, FileFact
 
@@ -108,17 +108,17 @@ def test_a_process_that_began_after_a_file_was_written_has_not_written_it() -> N
     child = history(first_s=11.5, total=31 * MIB)
     began_tick = 1150
     book = facts_of(observed({(200, began_tick): child}, parents={200: 100}))
-    book.note(12 * SECOND_NS, fact(100, 10.5))
+    book.record(12 * SECOND_NS, fact(100, 10.5))
 
     assert credited(book) == []
 
 
 def emptied(size: int = SIZE) -> Transfer:
     """Return a transfer of a file that was looked at from 10.10 s on, and not open at 10.05 s."""
-    looks = [Look(round(at_s * SECOND_NS), position, min(position, size)) for at_s, position in LOOKED]
+    looks = [PositionSample(round(at_s * SECOND_NS), position, min(position, size)) for at_s, position in LOOKED]
     first_ns, last_ns = looks[0].at_ns, looks[-1].at_ns
     return Transfer((100, 1), (8, 7), writes=True, path=LAST, first_ns=first_ns, last_ns=last_ns,
-                    before_ns=round(10.05 * SECOND_NS), closed_ns=round(10.3 * SECOND_NS), looks=looks,
+                    before_ns=round(10.05 * SECOND_NS), closed_ns=round(10.3 * SECOND_NS), samples=looks,
                     size=size)  # fmt: skip
 
 
@@ -127,7 +127,9 @@ LOOKED = ((10.1, 1 << 20), (10.2, SIZE))
 
 def wrote(*spans: tuple[float, float]) -> ProcessHistory:
     """Return a process that wrote 8 MiB in each of these times."""
-    return ProcessHistory([Interval(round(low * 1e9), round(high * 1e9), wrote_bytes=8 * MIB) for low, high in spans])
+    return ProcessHistory(
+        [ProcessInterval(round(low * 1e9), round(high * 1e9), new_written_bytes=8 * MIB) for low, high in spans]
+    )
 
 
 def test_what_was_written_before_a_file_was_opened_is_not_of_it() -> None:
@@ -135,7 +137,7 @@ def test_what_was_written_before_a_file_was_opened_is_not_of_it() -> None:
     writer = wrote((9.6, 9.7), (9.7, 9.8), (10.08, 10.1), (10.1, 10.2))
     world = observed({(100, 1): writer})
 
-    start_ns, _ = write_edges(emptied(), writer, world, Openings())
+    start_ns, _ = estimate_write_edges(emptied(), writer, world, FileOpenings())
 
     assert round(10.08 * SECOND_NS) <= start_ns <= round(10.1 * SECOND_NS)
 
@@ -145,7 +147,7 @@ def test_bytes_that_were_there_at_the_first_look_were_written_by_then() -> None:
     writer = wrote((9.7, 9.8), (10.12, 10.2))
     world = observed({(100, 1): writer})
 
-    start_ns, _ = write_edges(emptied(), writer, world, Openings())
+    start_ns, _ = estimate_write_edges(emptied(), writer, world, FileOpenings())
 
     assert start_ns <= round(10.1 * SECOND_NS)
 
@@ -153,23 +155,23 @@ def test_bytes_that_were_there_at_the_first_look_were_written_by_then() -> None:
 def test_an_opening_that_was_heard_is_the_begin() -> None:
     """Between the look at which the file was not open and the first that met it."""
     writer = wrote((10.08, 10.1), (10.1, 10.2))
-    world, openings = observed({(100, 1): writer}), Openings()
-    openings.note(FileEvent(round(10.06 * SECOND_NS), "opened", 8, 7, SIZE, LAST))  # by somebody who reads
-    openings.note(FileEvent(round(10.065 * SECOND_NS), "closed-read", 8, 7, 0, LAST))
-    openings.note(FileEvent(round(10.07 * SECOND_NS), "opened", 8, 7, 0, LAST))
-    openings.note(FileEvent(round(10.25 * SECOND_NS), "closed-written", 8, 7, SIZE, LAST))
+    world, openings = observed({(100, 1): writer}), FileOpenings()
+    openings.record(FileEvent(round(10.06 * SECOND_NS), "opened", 8, 7, SIZE, LAST))  # by somebody who reads
+    openings.record(FileEvent(round(10.065 * SECOND_NS), "closed-read", 8, 7, 0, LAST))
+    openings.record(FileEvent(round(10.07 * SECOND_NS), "opened", 8, 7, 0, LAST))
+    openings.record(FileEvent(round(10.25 * SECOND_NS), "closed-written", 8, 7, SIZE, LAST))
     transfer = emptied()
     transfer.fact = fact(100, 10.2, path=LAST, size=SIZE)
 
-    start_ns, _ = write_edges(transfer, writer, world, openings)
+    start_ns, _ = estimate_write_edges(transfer, writer, world, openings)
 
     assert start_ns == round(10.07 * SECOND_NS)
 
 
 def test_the_size_of_a_file_is_not_that_of_the_one_that_has_its_inode_now() -> None:
     """A small one was deleted, and a large one closed 0.1 s later."""
-    openings = Openings()
-    openings.note(FileEvent(round(10.3 * SECOND_NS), "closed-written", 8, 7, SIZE, "/run/checkpoints/d/9c3c"))
+    openings = FileOpenings()
+    openings.record(FileEvent(round(10.3 * SECOND_NS), "closed-written", 8, 7, SIZE, "/run/checkpoints/d/9c3c"))
 
     assert openings.size_when_closed(emptied(205)) == 0
 

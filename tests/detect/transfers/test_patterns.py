@@ -8,10 +8,10 @@ import pytest
 from tests.detect.calls import LINEAR, calls_of
 from tests.detect.stage import MIB, SECOND_NS, Stage
 
-from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.access_order import measure_layout
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.order import layout_of
-from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
+from ckptprof.detect.world.process_counters import ProcessHistories, ProcessHistory, ProcessInterval
 from ckptprof.model import PatternClass
 from ckptprof_collectors.samples import FileFact
 
@@ -106,9 +106,9 @@ def test_a_reader_in_order_is_sequential_large() -> None:
 )
 def test_only_a_position_that_comes_back_shows_another_order(positions: tuple[int, ...], back: int) -> None:
     """Readers of zip files go to the directory at the end, others patch or look up a header: no byte is read twice."""
-    order, _ = layout_of([reading(*(position * MIB for position in positions))], Histories())
+    order, _ = measure_layout([reading(*(position * MIB for position in positions))], ProcessHistories())
 
-    assert (order.back, order.consecutive) == (back * MIB, (80 - back) * MIB)
+    assert (order.jumped_back, order.consecutive) == (back * MIB, (80 - back) * MIB)
 
 
 @pytest.mark.parametrize(("moved", "inferred"), [(103 * MIB, 80 * MIB), (120 * MIB, 0)])
@@ -116,9 +116,9 @@ def test_large_operations_move_a_file_in_order_if_they_move_it_once(moved: int, 
     """Positions show nothing of pread; who reads more than there is goes back, or reads something else, too."""
     moved = moved * 80 // 100
     transfer = reading(0, 0)
-    history = ProcessHistory([Interval(1, 2, reads=4, returned_bytes=moved)])
+    history = ProcessHistory([ProcessInterval(1, 2, reads=4, returned_bytes=moved)])
 
-    order, _ = layout_of([transfer], {(1, 1): history})
+    order, _ = measure_layout([transfer], {(1, 1): history})
 
     assert order.inferred == inferred
 
@@ -126,7 +126,8 @@ def test_large_operations_move_a_file_in_order_if_they_move_it_once(moved: int, 
 def test_files_that_nobody_was_seen_at_are_not_held_against_each_other() -> None:
     """Of thousands of them, each takes as many calls."""
     few, many = (
-        calls_of(partial(layout_of, [credited(at) for at in range(files)], Histories())) for files in (100, 400)
+        calls_of(partial(measure_layout, [credited(at) for at in range(files)], ProcessHistories()))
+        for files in (100, 400)
     )
 
     assert many / 400 < LINEAR * few / 100
@@ -147,7 +148,7 @@ def reading(*positions: int) -> Transfer:
         (1, 1), (1, 1), writes=False, path="/ckpt/a.npz", first_ns=1, last_ns=2, before_ns=1, start_ns=1, end_ns=2
     )
     transfer.bytes = transfer.size = 80 * MIB
-    transfer.looks = [Look(at_ns, position, 80 * MIB) for at_ns, position in enumerate(positions, 1)]
+    transfer.samples = [PositionSample(at_ns, position, 80 * MIB) for at_ns, position in enumerate(positions, 1)]
     return transfer
 
 
@@ -155,19 +156,19 @@ def test_a_file_that_two_fill_tells_of_neither_that_it_went_in_order() -> None:
     """By calls that name their offset: the file is born with both."""
     ranks = [filling(1), filling(2)]
 
-    shared, _ = layout_of(ranks, Histories())
-    own, _ = layout_of(ranks[:1], Histories())
+    shared, _ = measure_layout(ranks, ProcessHistories())
+    own, _ = measure_layout(ranks[:1], ProcessHistories())
 
-    assert (shared.known, own.inferred) == (0, 80 * MIB)
+    assert (shared.known_bytes, own.inferred) == (0, 80 * MIB)
 
 
 @pytest.mark.parametrize(("sizes", "seen"), [((20, 40, 80), 80), ((80, 80, 80), 0), ((0, 0, 0), 0)])
 def test_a_file_that_grows_as_it_is_written_goes_in_order(sizes: tuple[int, ...], seen: int) -> None:
     """By calls that name their offset: one that has its size from the begin, or shows none yet, tells nothing."""
     transfer = filling(1)
-    transfer.looks = [Look(at_ns, 0, size * MIB) for at_ns, size in enumerate(sizes, 3)]
+    transfer.samples = [PositionSample(at_ns, 0, size * MIB) for at_ns, size in enumerate(sizes, 3)]
 
-    assert layout_of([transfer], Histories())[0].seen == seen * MIB
+    assert measure_layout([transfer], ProcessHistories())[0].observed_bytes == seen * MIB
 
 
 def filling(process: int) -> Transfer:
@@ -176,7 +177,7 @@ def filling(process: int) -> Transfer:
         (process, 1), (1, 1), writes=True, path="/ckpt/a.bin", first_ns=2, last_ns=8, before_ns=1, start_ns=1, end_ns=9
     )
     transfer.bytes = transfer.size = 80 * MIB
-    transfer.looks = [Look(at_ns, 0, 80 * MIB) for at_ns in range(3, 7)]
+    transfer.samples = [PositionSample(at_ns, 0, 80 * MIB) for at_ns in range(3, 7)]
     stamps = {"birth_ns": 1, "modified_ns": 9, "changed_ns": 9, "accessed_ns": None}
     transfer.fact = FileFact(1, 1, 1, 1, transfer.path, transfer.size, is_directory=False, **stamps, magic=None)
     return transfer

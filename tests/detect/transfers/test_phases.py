@@ -7,7 +7,7 @@ import dataclasses
 from pathlib import Path
 
 from ckptprof import detect
-from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 
 _DETECT = Path(str(detect.__file__)).parent
 _FIELDS = {field.name for field in dataclasses.fields(TracedTransfer)}

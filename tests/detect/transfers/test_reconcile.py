@@ -188,7 +188,7 @@ def test_an_appended_log_is_no_save() -> None:
                 magic=b"abcdefghijklmnop", size_before=400 * MIB)  # fmt: skip
     detector = Detector(stage.header())
 
-    found = [checkpoint for frame in stage.frames(10) for checkpoint in detector.feed(frame)] + detector.finish()
+    found = [checkpoint for frame in stage.frames(10) for checkpoint in detector.ingest(frame)] + detector.finish()
 
     assert found == []
     assert "appends" in {reason.name for entry in detector.rejected for reason in entry.evidence}
@@ -239,13 +239,19 @@ def test_a_book_of_many_sessions_is_forgotten() -> None:
         left = activity(100 + number, f"/c/left_{number}.bin", at_s, at_s + 0.1, inode=9000 + number, closed=False)
         synced = life("synced", at_s + 0.2, 100 + number, inode=5000 + number)
         at_ns = MONOTONIC_NS + int(at_s * SECOND_NS)
-        detector.feed(Frame(at_ns, at_ns, (), (done, left, synced)))
+        detector.ingest(Frame(at_ns, at_ns, (), (done, left, synced)))
     for number in range(400):
         at_ns = MONOTONIC_NS + (200 + number) * SECOND_NS
-        detector.feed(Frame(at_ns, at_ns, (), ()))
+        detector.ingest(Frame(at_ns, at_ns, (), ()))
 
     book = detector._transfers.traced
 
-    assert (len(book._open), len(book._files), len(book._over), books(book.lives), len(book._done)) == (0, 0, 0, 0, 0)
+    assert (len(book._open), len(book._files), len(book._ended), books(book.file_events), len(book._newly_ended)) == (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )
     assert not book
     assert len(book._sessions) == 400  # that were never closed: kept, within a bound, so that nothing is told twice

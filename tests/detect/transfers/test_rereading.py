@@ -12,8 +12,8 @@ from tests.detect.observed import observed
 from tests.detect.stage import MIB, SECOND_NS, Actor, Stage, play
 from tests.detect.tracer import activity
 
-from ckptprof.detect.transfers.transfers import Transfers
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.transfers.transfer_tracker import TransferTracker
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.model import Checkpoint, Kind
 from ckptprof_collectors.samples import FileEvent, FileScan, Frame, OpenFile, OperationKind
 
@@ -157,7 +157,7 @@ def test_a_position_that_goes_back_while_other_files_are_read_is_no_second_readi
 
 def read_whole(start_ns: int, end_ns: int) -> ProcessHistory:
     """Return a process whose calls returned as much as the file holds."""
-    counted = Interval(start_ns, end_ns, read_bytes=SIZE, reads=1, busy=1.0, returned_bytes=SIZE)
+    counted = ProcessInterval(start_ns, end_ns, read_bytes=SIZE, reads=1, busy=1.0, returned_bytes=SIZE)
     return ProcessHistory([counted], None, None, start_ns, end_ns)
 
 
@@ -165,25 +165,25 @@ def read_whole(start_ns: int, end_ns: int) -> ProcessHistory:
 def test_a_file_that_was_opened_anew_is_read_anew_though_it_was_met_at_one_place(*, opened: bool, times: int) -> None:
     """PyTorch reads its first tensor in one call: a short reading may be met at the header only, twice."""
     begun, look_ns = 10 * SECOND_NS, SECOND_NS // 50
-    transfers = Transfers(observed({(100, 1): read_whole(begun, begun + look_ns)}))
+    transfers = TransferTracker(observed({(100, 1): read_whole(begun, begun + look_ns)}))
     if opened:
-        transfers.openings.note(FileEvent(begun, "opened", 8, INODE, SIZE, PATH))
+        transfers.openings.record(FileEvent(begun, "opened", 8, INODE, SIZE, PATH))
     for number in range(2):
         file = OpenFile(3, 8, INODE, 4096, os.O_RDONLY, SIZE, 0, PATH)
-        transfers.polled.scan(begun + number * look_ns, FileScan(100, 1, (file,), None))
-    transfers.polled.end((100, 1), begun + SECOND_NS)
+        transfers.polled.ingest(begun + number * look_ns, FileScan(100, 1, (file,), None))
+    transfers.polled.close_all((100, 1), begun + SECOND_NS)
 
-    assert len(transfers.polled.take_done()) == times
+    assert len(transfers.polled.take_ended()) == times
 
 
 def test_a_file_that_stays_open_at_its_end_is_not_read_anew_when_others_open_it() -> None:
     """The other rank loads it a little later."""
-    transfers = Transfers(observed({(100, 1): read_whole(10 * SECOND_NS, 11 * SECOND_NS)}))
+    transfers = TransferTracker(observed({(100, 1): read_whole(10 * SECOND_NS, 11 * SECOND_NS)}))
     for number in range(3):
         at_ns = (500 + number) * SECOND_NS // 50
         file = OpenFile(3, 8, INODE, SIZE, os.O_RDONLY, SIZE, 0, PATH)
-        transfers.openings.note(FileEvent(at_ns, "opened", 8, INODE, SIZE, PATH))
-        transfers.polled.scan(at_ns, FileScan(100, 1, (file,), None))
-    transfers.polled.end((100, 1), 11 * SECOND_NS)
+        transfers.openings.record(FileEvent(at_ns, "opened", 8, INODE, SIZE, PATH))
+        transfers.polled.ingest(at_ns, FileScan(100, 1, (file,), None))
+    transfers.polled.close_all((100, 1), 11 * SECOND_NS)
 
-    assert len(transfers.polled.take_done()) == 1
+    assert len(transfers.polled.take_ended()) == 1

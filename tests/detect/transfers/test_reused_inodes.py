@@ -7,8 +7,8 @@ from tests.detect.observed import observed
 
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.observed.openings import FileOpenings
+from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
 from ckptprof_collectors.samples import FileFact
 
 SECOND_NS = 1_000_000_000
@@ -30,14 +30,14 @@ def written(path: str, start_s: float, end_s: float) -> Transfer:
 
 def attached(book: FileFacts, stream: Transfer) -> Transfer:
     """Return the stream with what the book knows of it."""
-    (one,) = book.attach([stream], [], 20 * SECOND_NS)
+    (one,) = book.apply([stream], [], 20 * SECOND_NS)
     return one
 
 
 def test_a_look_from_before_gives_no_name() -> None:
     """The old file was looked at, deleted, and its inode given to the new one within half a second."""
-    book = FileFacts(observed(), TracedTransfers(), Openings())
-    book.note(10 * SECOND_NS, fact(OLD, 5.0, 6.0))
+    book = FileFacts(observed(), TracedTransfers(), FileOpenings())
+    book.record(10 * SECOND_NS, fact(OLD, 5.0, 6.0))
 
     one = attached(book, written(NEW, 10.2, 10.4))
 
@@ -47,9 +47,9 @@ def test_a_look_from_before_gives_no_name() -> None:
 @pytest.mark.parametrize(("born_s", "path"), [(10.2, TEMPORARY), (5.0, OLD)])
 def test_a_temporary_name_after_a_final_one_is_a_new_file_if_it_was_born_later(born_s: float, path: str) -> None:
     """Else it is but an earlier look at the file whose final name is known."""
-    book = FileFacts(observed(), TracedTransfers(), Openings())
-    book.note(10 * SECOND_NS, fact(OLD, 5.0, 10.3))
-    book.note(11 * SECOND_NS, fact(TEMPORARY, born_s, 10.4))
+    book = FileFacts(observed(), TracedTransfers(), FileOpenings())
+    book.record(10 * SECOND_NS, fact(OLD, 5.0, 10.3))
+    book.record(11 * SECOND_NS, fact(TEMPORARY, born_s, 10.4))
 
     one = attached(book, written(TEMPORARY, 10.2, 10.4))
 
@@ -59,8 +59,8 @@ def test_a_temporary_name_after_a_final_one_is_a_new_file_if_it_was_born_later(b
 
 def test_a_look_from_after_gives_the_final_name() -> None:
     """As it must be, for files that are renamed when they are complete."""
-    book = FileFacts(observed(), TracedTransfers(), Openings())
-    book.note(11 * SECOND_NS, fact(NEW, 10.2, 10.4))
+    book = FileFacts(observed(), TracedTransfers(), FileOpenings())
+    book.record(11 * SECOND_NS, fact(NEW, 10.2, 10.4))
 
     one = attached(book, written(TEMPORARY, 10.2, 10.4))
 
@@ -69,8 +69,8 @@ def test_a_look_from_after_gives_the_final_name() -> None:
 
 def test_a_file_that_was_born_later_gives_no_name_to_the_one_before() -> None:
     """The old one was saved and rotated away while its save still waits to be judged."""
-    book = FileFacts(observed(), TracedTransfers(), Openings())
-    book.note(12 * SECOND_NS, fact(NEW, 11.0, 11.5))
+    book = FileFacts(observed(), TracedTransfers(), FileOpenings())
+    book.record(12 * SECOND_NS, fact(NEW, 11.0, 11.5))
 
     one = attached(book, written(OLD, 10.2, 10.4))
 

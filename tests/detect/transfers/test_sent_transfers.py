@@ -8,8 +8,8 @@ import pytest
 from tests.detect.observed import frame, observed
 from tests.detect.stage import MIB
 
-from ckptprof.detect.describe.connections import sent_of
-from ckptprof.detect.tolerances import MAX_EACH, MAX_POINTS
+from ckptprof.detect.describe.connection_measures import summarize_sendings
+from ckptprof.detect.tolerances import MAX_PER_ITEM, MAX_POINTS
 from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
 from ckptprof_collectors.samples import SocketTraffic, TcpSample
 
@@ -21,7 +21,8 @@ QUIET_NS = 90 * SECOND
 def tcp(sent: int, **more: Any) -> TcpSample:
     """Return a connection with an object store that has sent so much."""
     told: dict[str, Any] = {
-        "remote": "10.0.0.9", "port": 443, "accepted": False, "local": "10.0.0.2", "interfaces": (), "pid": TRAINER[0],
+        "remote": "10.0.0.9", "port": 443, "is_accepted": False, "local": "10.0.0.2",
+        "interfaces": (), "pid": TRAINER[0],
         "start_ticks": TRAINER[1], "sockets": 2, "bytes_acked": sent, "bytes_received": 0, "bytes_retrans": 0,
         "busy_us": 0, "rwnd_limited_us": 0, "sndbuf_limited_us": 0, "rtt_us": 800, "min_rtt_us": 40,
         "delivery_rate": None,
@@ -34,7 +35,7 @@ def counted(sent: int, received: int) -> SocketTraffic:
     names = ("sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes")
     return SocketTraffic(
         pid=TRAINER[0], start_ticks=TRAINER[1], remote="10.0.0.9", port=443, local_port=5000, sockets=2,
-        sent_bytes=sent, received_bytes=received, began_ns=SECOND, sent_ns=2 * SECOND, received_began_ns=SECOND,
+        sent_bytes=sent, received_bytes=received, send_start_ns=SECOND, sent_ns=2 * SECOND, receive_start_ns=SECOND,
         received_ns=2 * SECOND, part_bytes=None, tid=TRAINER[0], **dict.fromkeys(names, 0),
     )  # fmt: skip
 
@@ -44,7 +45,7 @@ def sending(seconds: int, every_s: int = 60) -> SentTransfers:
     made = SentTransfers(observed(trainers=(TRAINER[0],)))
     for tick in range(seconds // every_s + 1):
         at_ns = (tick + 1) * every_s * SECOND
-        made.take(frame(at_ns, at_ns - every_s * SECOND, tcp(tick * MIB, is_new=not tick)))
+        made.ingest(frame(at_ns, at_ns - every_s * SECOND, tcp(tick * MIB, is_new=not tick)))
     return made
 
 
@@ -55,13 +56,13 @@ def test_what_never_pauses_is_forgotten(minutes: int, transfers: int) -> None:
     now_ns = (minutes + 10) * 60 * SECOND
 
     assert (made.oldest_ns(now_ns) == now_ns) is not bool(transfers)
-    assert sum(len(parts) for _, parts in made.over(now_ns, QUIET_NS)) == transfers
-    assert made.over(now_ns, QUIET_NS) == []
+    assert sum(len(parts) for _, parts in made.take_ended(now_ns, QUIET_NS)) == transfers
+    assert made.take_ended(now_ns, QUIET_NS) == []
 
 
 def test_a_long_one_is_kept_in_few_points() -> None:
     """With all of its bytes."""
-    ((_, (transfer,)),) = sending(1700, every_s=1).over(4000 * SECOND, QUIET_NS)
+    ((_, (transfer,)),) = sending(1700, every_s=1).take_ended(4000 * SECOND, QUIET_NS)
 
     assert len(transfer.points) < 2 * MAX_POINTS
     assert sum(point.bytes for point in transfer.points) == transfer.bytes == 1700 * MIB
@@ -69,16 +70,16 @@ def test_a_long_one_is_kept_in_few_points() -> None:
 
 def test_of_one_without_an_end_no_points_are_kept() -> None:
     """They would take the room of all else, for as long as it goes on."""
-    assert sending(1700, every_s=1).points > MAX_POINTS
-    assert sending(1900, every_s=1).points == 0
+    assert sending(1700, every_s=1).point_count > MAX_POINTS
+    assert sending(1900, every_s=1).point_count == 0
 
 
 def test_where_room_is_scarce_it_is_kept_in_fewer_points() -> None:
     """With all of its bytes, and from end to end."""
     made = sending(1001, every_s=1)
-    made.cut(1 / 8)
-    assert made.points <= MAX_POINTS // 4 + 1
-    ((_, (transfer,)),) = made.over(4000 * SECOND, QUIET_NS)
+    made.shrink(1 / 8)
+    assert made.point_count <= MAX_POINTS // 4 + 1
+    ((_, (transfer,)),) = made.take_ended(4000 * SECOND, QUIET_NS)
 
     assert sum(point.bytes for point in transfer.points) == transfer.bytes == 1001 * MIB
     assert max(point.end_ns for point in transfer.points) == 1002 * SECOND
@@ -88,17 +89,17 @@ def test_a_little_telemetry_is_no_upload_that_saves_are_followed_for() -> None:
     """It goes on whenever a save does: what may be one is larger."""
     made = SentTransfers(observed(trainers=(TRAINER[0],)))
     for second, sent, is_waited_for in ((1, 0, False), (2, MIB // 2, False), (3, 2 * MIB, True)):
-        made.take(frame(second * SECOND, (second - 1) * SECOND, tcp(sent)))
-        assert made.sends_since(SECOND) is is_waited_for
-    assert not made.sends_since(3 * SECOND)
+        made.ingest(frame(second * SECOND, (second - 1) * SECOND, tcp(sent)))
+        assert made.is_sending_since(SECOND) is is_waited_for
+    assert not made.is_sending_since(3 * SECOND)
 
 
 def test_it_begins_as_early_as_data_was_on_its_way() -> None:
     """Where it is over by the next look, the sum of that over its connections tells, shared out among them."""
     made = SentTransfers(observed(trainers=(TRAINER[0],)))
-    made.take(frame(SECOND, 0, tcp(0)))
-    made.take(frame(2 * SECOND, SECOND, tcp(50 * MIB, busy_us=600_000, sent_ns=int(1.9 * SECOND))))
-    ((_, (transfer,)),) = made.over(200 * SECOND, QUIET_NS)
+    made.ingest(frame(SECOND, 0, tcp(0)))
+    made.ingest(frame(2 * SECOND, SECOND, tcp(50 * MIB, busy_us=600_000, sent_ns=int(1.9 * SECOND))))
+    ((_, (transfer,)),) = made.take_ended(200 * SECOND, QUIET_NS)
 
     assert (transfer.start_ns, transfer.end_ns) == (int(1.6 * SECOND), int(1.9 * SECOND))
 
@@ -106,9 +107,9 @@ def test_it_begins_as_early_as_data_was_on_its_way() -> None:
 def test_of_connections_that_were_never_seen_open_the_number_is_not_known() -> None:
     """They opened and closed between two looks: none is no number of them."""
     made = SentTransfers(observed(trainers=(TRAINER[0],)))
-    made.take(frame(SECOND, 0, tcp(0, sockets=0)))
-    made.take(frame(2 * SECOND, SECOND, tcp(50 * MIB, sockets=0)))
-    ((_, (transfer,)),) = made.over(200 * SECOND, QUIET_NS)
+    made.ingest(frame(SECOND, 0, tcp(0, sockets=0)))
+    made.ingest(frame(2 * SECOND, SECOND, tcp(50 * MIB, sockets=0)))
+    ((_, (transfer,)),) = made.take_ended(200 * SECOND, QUIET_NS)
 
     assert transfer.sending is not None
     assert transfer.sending.connections is None
@@ -119,13 +120,13 @@ def test_of_changing_addresses_so_many_are_kept() -> None:
     made = SentTransfers(observed(trainers=(TRAINER[0],)))
     for tick in range(1, 1000):
         told = tcp(MIB, is_new=True, remote=f"10.1.{tick // 250}.{tick % 250}")
-        made.take(frame(tick * SECOND, (tick - 1) * SECOND or 1, told))
-    ((_, (transfer,)),) = made.over(2000 * SECOND, QUIET_NS)
+        made.ingest(frame(tick * SECOND, (tick - 1) * SECOND or 1, told))
+    ((_, (transfer,)),) = made.take_ended(2000 * SECOND, QUIET_NS)
 
     assert transfer.sending is not None
-    assert len(transfer.sending.endpoints) == MAX_EACH + 1
+    assert len(transfer.sending.endpoints) == MAX_PER_ITEM + 1
     assert transfer.bytes == sum(transfer.sending.endpoints.values()) == 999 * MIB
-    sent = sent_of([transfer])
+    sent = summarize_sendings([transfer])
     assert sent is not None
     assert all(one.remote for one in sent.destinations)
 
@@ -147,10 +148,10 @@ def test_what_only_asks_or_acknowledges_is_no_transfer(
 ) -> None:
     """A tenth of what goes the other way, or less, is that."""
     made = SentTransfers(observed(trainers=(TRAINER[0],)))
-    made.take(frame(SECOND, 0, tcp(0)))
+    made.ingest(frame(SECOND, 0, tcp(0)))
     moved = counted(sent, received) if is_counted else tcp(sent, bytes_received=received)
-    made.take(frame(2 * SECOND, SECOND, moved))
-    found = [one for _, parts in made.over(200 * SECOND, QUIET_NS) for one in parts]
+    made.ingest(frame(2 * SECOND, SECOND, moved))
+    found = [one for _, parts in made.take_ended(200 * SECOND, QUIET_NS) for one in parts]
 
     assert sorted(one.writes for one in found) == directions
     assert {one.bytes for one in found} == {(received, sent)[writes] for writes in directions}

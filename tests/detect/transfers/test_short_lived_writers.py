@@ -22,7 +22,7 @@ def detected(comm: str, info: ProcessInfo = TRAINER) -> tuple[list[Checkpoint], 
         wall_ns=mono(0), ticks_per_second=100, page_size=4096, monitor_pids=(),
     )  # fmt: skip
     detector = Detector(header)
-    detector.feed(Frame(mono(1), mono(1), (), (info,)))
+    detector.ingest(Frame(mono(1), mono(1), (), (info,)))
     shards = [
         activity(
             1000 + number,
@@ -36,8 +36,10 @@ def detected(comm: str, info: ProcessInfo = TRAINER) -> tuple[list[Checkpoint], 
         )
         for number in range(FILES)
     ]
-    detector.feed(Frame(mono(3), mono(3), ("trace",), tuple(shards)))
-    found = [one for second in range(4, 90) for one in detector.feed(Frame(mono(second), mono(second), ("trace",), ()))]
+    detector.ingest(Frame(mono(3), mono(3), ("trace",), tuple(shards)))
+    found = [
+        one for second in range(4, 90) for one in detector.ingest(Frame(mono(second), mono(second), ("trace",), ()))
+    ]
     return [*found, *detector.finish()], detector
 
 

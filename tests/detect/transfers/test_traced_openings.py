@@ -7,7 +7,7 @@ from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from tests.detect.tracer import activity, life
 
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import Frame, Sample
 
@@ -101,7 +101,7 @@ def test_polling_tells_that_a_file_was_closed() -> None:
     stage.extra = [(3.01, activity(path=move.path, inode=5, end_s=3.0, moved=300 * MIB, writes=False, closed=False))]
     detector = Detector(stage.header())
 
-    found = [checkpoint for frame in stage.frames(14) for checkpoint in detector.feed(frame)]
+    found = [checkpoint for frame in stage.frames(14) for checkpoint in detector.ingest(frame)]
 
     assert [restore.bytes for restore in found] == [300 * MIB]
     assert not detector.active
@@ -120,9 +120,9 @@ def test_a_temporary_name_is_given_time_to_become_final() -> None:
 def test_a_sync_belongs_to_the_save_before_it_for_half_a_minute(synced_s: float, told_s: float) -> None:
     """Whoever syncs all files each minute, or a database beside the save, makes that no longer."""
     book = TracedTransfers()
-    book.take(activity(), 0)
-    book.observe(life("synced", synced_s))
-    (saved,) = book.take_done(0)
+    book.ingest(activity(), 0)
+    book.ingest_event(life("synced", synced_s))
+    (saved,) = book.take_ended(0)
 
     assert saved.edges()[1] == MONOTONIC_NS + round(told_s * SECOND_NS)
 
@@ -136,7 +136,7 @@ def test_a_log_that_stays_open_holds_nothing_back() -> None:
     stage.extra.append((2.1, activity(path="/run/model_final.pt")))
     detector = Detector(stage.header())
 
-    found = [checkpoint for frame in stage.frames(6) for checkpoint in detector.feed(frame)]
+    found = [checkpoint for frame in stage.frames(6) for checkpoint in detector.ingest(frame)]
 
     assert [save.path for save in found] == ["/run/model_final.pt"]
 
@@ -148,7 +148,7 @@ def test_a_file_that_nobody_closes_is_told_a_minute_after_its_last_operation() -
     stage.extra = [(2.1, activity(closed=False))]
     detector = Detector(stage.header())
 
-    told_ns = [frame.at_ns - MONOTONIC_NS for frame in stage.frames(200) if detector.feed(frame)]
+    told_ns = [frame.at_ns - MONOTONIC_NS for frame in stage.frames(200) if detector.ingest(frame)]
 
     assert [at_ns // SECOND_NS for at_ns in told_ns[:1]] == [63]
 
@@ -159,12 +159,12 @@ def test_twenty_thousand_open_sessions_cost_nothing_when_nothing_moves() -> None
     sessions = [activity(100, f"/data/{n % 50}/file_{n}.bin", 0.0, 1.0, MIB, inode=n, closed=False)
                 for n in range(20_000)]  # fmt: skip
     at_ns = MONOTONIC_NS + SECOND_NS
-    detector.feed(Frame(at_ns, at_ns, (), tuple(sessions)))
+    detector.ingest(Frame(at_ns, at_ns, (), tuple(sessions)))
     book = detector._transfers.traced
     looked = []
     book.open_transfers = lambda: looked.append(book) or []  # type: ignore[method-assign,func-returns-value]
     for number in range(200):
-        detector.feed(Frame(at_ns + number * SECOND_NS // 25, at_ns + number * SECOND_NS // 25, (), ()))
+        detector.ingest(Frame(at_ns + number * SECOND_NS // 25, at_ns + number * SECOND_NS // 25, (), ()))
 
     assert len(book._open) == 20_000
     assert looked == []
@@ -187,12 +187,12 @@ def test_a_call_that_takes_long_moved_its_bytes_all_that_time() -> None:
 def test_what_is_told_of_a_transfer_after_it_was_judged_takes_nothing_from_it() -> None:
     """Its sums stay, so that it still counts among what its process moved."""
     book = TracedTransfers()
-    book.take(activity(), MONOTONIC_NS)
-    (transfer,) = book.take_done(MONOTONIC_NS + 3 * SECOND_NS)
-    transfer.judged()
-    book.observe(life("closed-written", 9.0))
+    book.ingest(activity(), MONOTONIC_NS)
+    (transfer,) = book.take_ended(MONOTONIC_NS + 3 * SECOND_NS)
+    transfer.mark_classified()
+    book.ingest_event(life("closed-written", 9.0))
 
     assert transfer.closed_ns == MONOTONIC_NS + 9 * SECOND_NS
     assert transfer.operations is not None
     assert transfer.operations.bytes == 100 * MIB
-    assert book.take_done(MONOTONIC_NS + 10 * SECOND_NS) == [], "nobody judges it twice"
+    assert book.take_ended(MONOTONIC_NS + 10 * SECOND_NS) == [], "nobody judges it twice"

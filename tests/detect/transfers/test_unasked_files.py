@@ -7,14 +7,14 @@ import pytest
 from tests.detect.observed import observed
 from tests.detect.stage import MIB, Stage, play
 
-from ckptprof.detect.transfers.edges import write_edges
+from ckptprof.detect.transfers.edges import estimate_write_edges
 from ckptprof.detect.transfers.file_facts import FileFacts
-from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.transfers.observed.openings import FileOpenings
+from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
+from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, ProcessIo, ProcessStat
 
@@ -59,26 +59,28 @@ def fact(pid: int, modified_s: float, *, path: str = "/run/ckpt_7/a.pt", size: i
 def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0) -> ProcessHistory:
     """Return the history of a process that was met at a time, with what it wrote in its life and since it was met."""
     counters = ProcessIo(1, 1, 0, total, 0, 0, 0, 0, 0)
-    intervals = [Interval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), busy=1.0, wrote_bytes=wrote)]
+    intervals = [
+        ProcessInterval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), busy=1.0, new_written_bytes=wrote)
+    ]
     return ProcessHistory(intervals if wrote else [], counters, None, round(first_s * SECOND_NS))
 
 
 def facts_of(world: World) -> FileFacts:
     """Return an empty book of a world that nobody traces."""
-    return FileFacts(world, TracedTransfers(), Openings())
+    return FileFacts(world, TracedTransfers(), FileOpenings())
 
 
 def credited(book: FileFacts, at_s: float = LATER_S) -> list[Transfer]:
     """Return the streams that are made of facts only."""
-    return book.attach([], [], round(at_s * SECOND_NS))
+    return book.apply([], [], round(at_s * SECOND_NS))
 
 
 def test_a_file_is_of_any_of_those_who_asked() -> None:
     """Two ranks look at one folder, and the one that did not write looks last."""
     writer, other = history(first_s=9, total=30 * MIB, wrote=30 * MIB), history(first_s=9, total=0)
     book = facts_of(observed({(100, 1): writer, (101, 1): other}))
-    book.note(12 * SECOND_NS, fact(100, 10.5))
-    book.note(12 * SECOND_NS, fact(101, 10.5))
+    book.record(12 * SECOND_NS, fact(100, 10.5))
+    book.record(12 * SECOND_NS, fact(101, 10.5))
 
     (one,) = credited(book)
 
@@ -90,7 +92,7 @@ def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: in
     """It was forked, wrote, and was met with its counters at their last: but others that were met then are not it."""
     child = history(first_s=first_s, total=total * MIB)
     book = facts_of(observed({(200, 1): child}, parents={200: 100}))
-    book.note(12 * SECOND_NS, fact(100, 10.5))
+    book.record(12 * SECOND_NS, fact(100, 10.5))
 
     streams = credited(book)
 
@@ -108,7 +110,7 @@ def test_what_a_child_wrote_is_not_of_who_waited_for_it_unless_that_one_trains(
     """A script runs gzip, which is gone before anybody looks: its bytes come into the script's counters at its end."""
     writer = ProcessHistory()
     book = facts_of(observed({(100, 1): writer}, trainers=(100,) if trains else ()))
-    book.note(12 * SECOND_NS, fact(100, 10.5, size=size))
+    book.record(12 * SECOND_NS, fact(100, 10.5, size=size))
     for at_s, wrote in ((10.0, 0), (10.6, size), (11.0, size)):
         stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 500 if waited and wrote else 0)
         io = ProcessIo(100, 1, 0, wrote, 0, 1 if wrote else 0, 0, wrote, 0)
@@ -121,10 +123,10 @@ def test_a_small_file_is_of_who_trains_and_wrote_as_much() -> None:
     """Not of somebody else who looked at the folder later, or first, and wrote something just then."""
     writer, other = history(first_s=9, total=MIB, wrote=MIB), history(first_s=9, total=MIB, wrote=MIB)
     book = facts_of(observed({(100, 1): writer, (101, 1): other}, trainers=(100,)))
-    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.record(11 * SECOND_NS, fact(101, 10.5, size=50_000))
     early = credited(book, 11)
-    book.note(12 * SECOND_NS, fact(100, 10.5, size=50_000))
-    book.note(12 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.record(12 * SECOND_NS, fact(100, 10.5, size=50_000))
+    book.record(12 * SECOND_NS, fact(101, 10.5, size=50_000))
 
     (one,) = credited(book, 11)
 
@@ -137,7 +139,7 @@ def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int
     """If those who train wrote too little for it, or never asked for it."""
     histories = {(100, 1): history(first_s=9, total=wrote, wrote=wrote), (101, 1): history(first_s=9, total=1, wrote=1)}
     book = facts_of(observed(histories, trainers=(100,)))
-    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.record(11 * SECOND_NS, fact(101, 10.5, size=50_000))
 
     (one,) = credited(book, at_s)
 
@@ -162,12 +164,12 @@ def test_small_files_that_wait_for_a_trainer_are_not_weighed_again_at_each_round
     book = facts_of(observed({(100, 1): trainer, (101, 1): history(first_s=9, total=0)}, trainers=(100,)))
     for inode in range(50):
         told = msgspec.structs.replace(fact(101, 10.5, path=f"/run/{inode}", size=900), inode=inode)
-        book.note(12 * SECOND_NS, told)
+        book.record(12 * SECOND_NS, told)
 
     Weighed.times = 0
     early = [credited(book, at_s) for at_s in (12.2, 12.7, 13.2)]
     assert Weighed.times == 50
-    book.note(13 * SECOND_NS, msgspec.structs.replace(told, pid=100))
+    book.record(13 * SECOND_NS, msgspec.structs.replace(told, pid=100))
     late = credited(book, 13.7)
 
     assert early == [[], [], []]
@@ -177,11 +179,11 @@ def test_small_files_that_wait_for_a_trainer_are_not_weighed_again_at_each_round
 def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
     """DeepSpeed's `latest` has one inode for all saves; the one before may wait for judgement still."""
     book = facts_of(observed({(100, 1): history(first_s=9, total=99, wrote=99, until_s=14)}))
-    book.note(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
+    book.record(11 * SECOND_NS, fact(100, 10.5, path="/run/latest", size=12))
     (first,) = credited(book)
-    book.note(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+    book.record(14 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
 
-    streams = book.attach([first], [], 20 * SECOND_NS)
+    streams = book.apply([first], [], 20 * SECOND_NS)
 
     assert [stream.last_ns / SECOND_NS for stream in streams] == [10.5, 12.5]
 
@@ -189,7 +191,7 @@ def test_a_marker_that_is_written_anew_is_of_the_next_save() -> None:
 def caught(first_s: float, position: int) -> Transfer:
     """Return the stream of a writer that was met with the file open, and closed it soon."""
     at_ns = round(first_s * SECOND_NS)
-    look = Look(at_ns, position, position)
+    look = PositionSample(at_ns, position, position)
     return Transfer(
         (100, 1),
         (8, 7),
@@ -199,7 +201,7 @@ def caught(first_s: float, position: int) -> Transfer:
         at_ns,
         at_ns,
         at_ns + SECOND_NS,
-        looks=[look],
+        samples=[look],
     )
 
 
@@ -211,12 +213,12 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
 ) -> None:
     """One save, from when the file was born; but who begins anew, or comes much later, writes another."""
     book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
-    book.note(11 * SECOND_NS, fact(100, 10.5))
+    book.record(11 * SECOND_NS, fact(100, 10.5))
     (found,) = credited(book)
     later = caught(first_s, position)
 
-    book.note(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
-    streams = book.attach([found, later], [], 20 * SECOND_NS)
+    book.record(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
+    streams = book.apply([found, later], [], 20 * SECOND_NS)
 
     assert len(streams) == left
     assert (later.first_ns == found.first_ns) == (left == 1)
@@ -225,22 +227,22 @@ def test_a_file_that_was_found_while_it_grew_is_of_who_was_caught_with_it(
 def test_a_file_that_was_found_while_it_grew_waits_for_who_still_has_it_open() -> None:
     """Nothing is told of it before it is closed."""
     book = facts_of(observed({(100, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB)}))
-    book.note(11 * SECOND_NS, fact(100, 10.5))
+    book.record(11 * SECOND_NS, fact(100, 10.5))
     (found,) = credited(book)
-    book.note(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
+    book.record(12 * SECOND_NS, fact(100, 11.5, size=40 * MIB))
 
-    assert book.attach([found], [caught(10.9, 40 * MIB)], 20 * SECOND_NS) == []
+    assert book.apply([found], [caught(10.9, 40 * MIB)], 20 * SECOND_NS) == []
 
 
 @pytest.mark.parametrize(("looked_at_s", "told"), [(10.96, 40 * MIB), (12.0, 30 * MIB)])
 def test_a_file_that_was_looked_at_while_it_grew_is_as_long_as_it_was_seen_to_be(looked_at_s: float, told: int) -> None:
     """Orbax merges its files and deletes them: nobody can look again. What was looked at later was cut off."""
     book = facts_of(observed())
-    book.note(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
+    book.record(round(looked_at_s * SECOND_NS), fact(100, 10.95, size=30 * MIB))
     stream = caught(11.0, 40 * MIB)
     stream.size = 40 * MIB
 
-    book.attach([stream], [], 20 * SECOND_NS)
+    book.apply([stream], [], 20 * SECOND_NS)
 
     assert stream.fact is not None
     assert stream.fact.size == told
@@ -253,9 +255,9 @@ def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, end
     writer.last_ns, writer.closed_ns = 13 * SECOND_NS, round(13.2 * SECOND_NS)
     writer.fact = fact(100, 11.5, size=40 * MIB)
     steps = [(11 * SECOND_NS, ended, 40 * MIB, 1.0), (ended, writer.last_ns, 0, busy)]
-    intervals = (Interval(begin, end, busy=share, wrote_bytes=size) for begin, end, size, share in steps)
+    intervals = (ProcessInterval(begin, end, busy=share, new_written_bytes=size) for begin, end, size, share in steps)
 
-    edges = write_edges(writer, ProcessHistory(list(intervals)), observed(), Openings())
+    edges = estimate_write_edges(writer, ProcessHistory(list(intervals)), observed(), FileOpenings())
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 
@@ -265,15 +267,15 @@ def test_what_a_file_has_and_nobody_had_written_at_its_stamp_was_written_later(s
     """A server stamped it with its opening, or it was one long call; what is too much for it went elsewhere."""
     writer = caught(10.5, size)
     writer.first_ns, writer.last_ns, writer.closed_ns = (round(at_s * SECOND_NS) for at_s in (10.5, 11.65, 11.7))
-    writer.looks = [Look(writer.first_ns, 0, 0), Look(writer.last_ns, size, size)]
+    writer.samples = [PositionSample(writer.first_ns, 0, 0), PositionSample(writer.last_ns, size, size)]
     writer.fact = fact(100, 10.5, size=size)
     spans = ((10.5, 10.6, 20 * MIB), (10.6, 11.5, 0), (11.5, 11.6, 10 * MIB))
     steps = [
-        Interval(round(low * 1e9), round(high * 1e9), busy=1.0, wrote_bytes=wrote, written_bytes=wrote)
+        ProcessInterval(round(low * 1e9), round(high * 1e9), busy=1.0, new_written_bytes=wrote, written_bytes=wrote)
         for low, high, wrote in spans
     ]
 
-    edges = write_edges(writer, ProcessHistory(steps), observed(), Openings())
+    edges = estimate_write_edges(writer, ProcessHistory(steps), observed(), FileOpenings())
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 
@@ -283,17 +285,17 @@ def test_a_closing_that_nobody_looked_at_is_of_who_rests_until_it(busy: float, e
     """The sampler came late; a file that stays open while its process computes was complete before."""
     writer = caught(10.5, 20 * MIB)
     writer.first_ns, writer.last_ns, writer.closed_ns = round(10.5 * SECOND_NS), round(10.9 * SECOND_NS), None
-    writer.looks = [Look(writer.first_ns, 0, 0), Look(writer.last_ns, 0, 0)]
+    writer.samples = [PositionSample(writer.first_ns, 0, 0), PositionSample(writer.last_ns, 0, 0)]
     writer.fact = fact(100, 10.5, size=20 * MIB)
     spans = ((10.5, 11.0, 0, 0.3), (11.0, 11.1, 20 * MIB, 0.3), (11.1, 12.5, 0, busy))
     steps = [
-        Interval(round(low * 1e9), round(high * 1e9), busy=share, wrote_bytes=wrote, written_bytes=wrote)
+        ProcessInterval(round(low * 1e9), round(high * 1e9), busy=share, new_written_bytes=wrote, written_bytes=wrote)
         for low, high, wrote, share in spans
     ]
-    openings = Openings()
-    openings.note(FileEvent(round(12.5 * SECOND_NS), "closed-written", *writer.file, 20 * MIB, writer.path))
+    openings = FileOpenings()
+    openings.record(FileEvent(round(12.5 * SECOND_NS), "closed-written", *writer.file, 20 * MIB, writer.path))
 
-    edges = write_edges(writer, ProcessHistory(steps), observed(), openings)
+    edges = estimate_write_edges(writer, ProcessHistory(steps), observed(), openings)
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 
@@ -301,7 +303,11 @@ def test_a_closing_that_nobody_looked_at_is_of_who_rests_until_it(busy: float, e
 def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
     """It moves when write(2) ends; what that has written was counted before."""
     begun, met, last = 10 * SECOND_NS, round(10.1 * SECOND_NS), round(10.2 * SECOND_NS)
-    looks = [Look(met, 20 * MIB, 29 * MIB), Look(met + 1, 20 * MIB, 30 * MIB), Look(last, 30 * MIB, 30 * MIB)]
+    looks = [
+        PositionSample(met, 20 * MIB, 29 * MIB),
+        PositionSample(met + 1, 20 * MIB, 30 * MIB),
+        PositionSample(last, 30 * MIB, 30 * MIB),
+    ]
     stream = Transfer(
         (100, 1),
         (8, 7),
@@ -311,25 +317,27 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
         last,
         met,
         last,
-        looks=looks,
+        samples=looks,
         size=30 * MIB,
     )
-    seen = [Interval(begun, met, busy=1.0, wrote_bytes=9 * MIB)]
-    seen.append(Interval(met, last, busy=1.0, wrote_bytes=MIB))
+    seen = [ProcessInterval(begun, met, busy=1.0, new_written_bytes=9 * MIB)]
+    seen.append(ProcessInterval(met, last, busy=1.0, new_written_bytes=MIB))
     stream.fact = fact(100, 10.2)
 
-    assert part_bytes(stream, ProcessHistory(list(seen), None, None, begun), (begun, last)) == 30 * MIB
+    assert estimate_bytes(stream, ProcessHistory(list(seen), None, None, begun), (begun, last)) == 30 * MIB
 
 
 @pytest.mark.parametrize(("wrote", "told"), [(10 * MIB, 10 * MIB), (24 * MIB, 30 * MIB)])
 def test_a_position_that_outruns_the_bytes_by_far_leaves_holes(wrote: int, told: int) -> None:
     """Who seeks on in a file that is there, or is sparse, writes a part of it; counters may miss some of the rest."""
     writer, begun, ended = caught(10.5, 30 * MIB), 10 * SECOND_NS, 11 * SECOND_NS
-    writer.looks = [Look(at_ns, at * MIB, 30 * MIB) for at_ns, at in ((begun, 0), (begun + 200, 9), (ended, 30))]
+    writer.samples = [
+        PositionSample(at_ns, at * MIB, 30 * MIB) for at_ns, at in ((begun, 0), (begun + 200, 9), (ended, 30))
+    ]
     writer.size = 30 * MIB
-    seen = Interval(begun, ended, busy=1.0, wrote_bytes=wrote)
+    seen = ProcessInterval(begun, ended, busy=1.0, new_written_bytes=wrote)
 
-    assert part_bytes(writer, ProcessHistory([seen]), (begun, ended)) == told
+    assert estimate_bytes(writer, ProcessHistory([seen]), (begun, ended)) == told
 
 
 def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> None:
@@ -337,11 +345,11 @@ def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> 
     writer = history(first_s=9, total=99, wrote=MIB, until_s=14)
     world = observed({(100, 1): writer})
     book = facts_of(world)
-    book.note(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
+    book.record(11 * SECOND_NS, fact(100, 12.5, path="/run/latest", size=12))
     (marker,) = credited(book)
-    world.clock.set(0, 500)
+    world.clock.update(0, 500)
 
-    edges = write_edges(marker, writer, world, Openings())
+    edges = estimate_write_edges(marker, writer, world, FileOpenings())
 
     assert [at_ns / SECOND_NS for at_ns in edges] == pytest.approx([12.5, 12.5], abs=1e-6)
 
@@ -351,9 +359,9 @@ def test_who_asked_for_a_fresh_file_is_remembered_though_it_learnt_no_news(*, la
     """The launcher asked first, the trainer when its burst was over: the file is the trainer's."""
     histories = {(one, 1): history(first_s=9, total=MIB, wrote=MIB) for one in (100, 101)}
     book = facts_of(observed(histories, trainers=(100,)))
-    book.note(11 * SECOND_NS, fact(101, 10.5, size=50_000))
+    book.record(11 * SECOND_NS, fact(101, 10.5, size=50_000))
     if late:
-        book.note(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
+        book.record(12 * SECOND_NS, msgspec.structs.replace(fact(100, 10.5, size=50_000), unwritten_bytes=0))
 
     (one,) = credited(book, 15)
 
@@ -376,11 +384,11 @@ def test_a_file_beside_what_its_process_wrote_just_then_needs_little_credit(
     beside.file, beside.path, beside.before_ns, beside.size = (8, 9), f"/run/{folder}/b.pt", begun, 40 * MIB
     beside.last_ns = beside.closed_ns = round(10.5 * SECOND_NS)
     moved = (40 + wrote) * MIB
-    writer = ProcessHistory([Interval(begun, end, busy=1.0, wrote_bytes=moved)], first_ns=SECOND_NS)
+    writer = ProcessHistory([ProcessInterval(begun, end, busy=1.0, new_written_bytes=moved)], first_ns=SECOND_NS)
     book = facts_of(observed({(100, 1): writer}, environment=environment))
-    book.note(11 * SECOND_NS, fact(100, 10.5))
+    book.record(11 * SECOND_NS, fact(100, 10.5))
 
-    assert len(book.attach([beside], [], 20 * SECOND_NS)) == found
+    assert len(book.apply([beside], [], 20 * SECOND_NS)) == found
 
 
 @pytest.mark.parametrize(("environment", "found"), [({}, 1), (OF_TORCHRUN, 1), (ON_TWO_NODES, 0)])
@@ -390,12 +398,12 @@ def test_a_file_that_grows_beyond_what_was_written_here_is_another_nodes(
     """It was looked at when it was as large as what the process here had written of its own file, and not said yet."""
     writer = history(first_s=9, total=8 * MIB, wrote=8 * MIB)
     book = facts_of(observed({(100, 1): writer}, environment=environment))
-    book.note(11 * SECOND_NS, fact(100, 10.5, size=6 * MIB))
+    book.record(11 * SECOND_NS, fact(100, 10.5, size=6 * MIB))
     early = credited(book, 11)
     assert [one.stored_size for one in early] == [6 * MIB]
-    book.note(12 * SECOND_NS, fact(100, 10.5, size=30 * MIB))
+    book.record(12 * SECOND_NS, fact(100, 10.5, size=30 * MIB))
 
-    late = book.attach(early, [], 12 * SECOND_NS)
+    late = book.apply(early, [], 12 * SECOND_NS)
 
     assert [one.stored_size for one in late] == [30 * MIB] * found
 
@@ -407,14 +415,14 @@ def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> No
     steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
     writer = ProcessHistory(
         [
-            Interval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), busy=1.0, wrote_bytes=size)
+            ProcessInterval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), busy=1.0, new_written_bytes=size)
             for start_s, end_s, size in steps
         ],
         None, None, 9 * SECOND_NS,
     )  # fmt: skip
     later.last_ns = later.closed_ns = round(10.75 * SECOND_NS)
     book = facts_of(observed({(100, 1): writer}))
-    book.note(11 * SECOND_NS, fact(100, 10.5))
-    found = book.attach([later], [], 20 * SECOND_NS)
+    book.record(11 * SECOND_NS, fact(100, 10.5))
+    found = book.apply([later], [], 20 * SECOND_NS)
 
     assert [stream.path for stream in found] == ["/run/ckpt_7/b.pt", "/run/ckpt_7/a.pt"]

@@ -22,7 +22,7 @@ def test_an_entry_is_made_where_there_is_none() -> None:
     """Asked for to be updated, it is the latest."""
     held: Bounded[str, list[int]] = Bounded(2, list)
     for number, key in enumerate(("a", "b", "a", "c")):
-        held.update_of(key).append(number)
+        held.touch(key).append(number)
 
     assert held["b"] == [], "it went; to ask for it does not bring it back"
     assert dict(held) == {"a": [0, 2], "c": [3]}
@@ -44,9 +44,9 @@ def test_the_latest_are_found_by_what_they_are_of() -> None:
     for thing in (("a", 1), ("a", 2), ("b", 3), ("a", 4)):
         held.add(thing)
 
-    assert list(held.of("a")) == [("a", 2), ("a", 4)]
+    assert list(held.by_key("a")) == [("a", 2), ("a", 4)]
 
     held.forget_before(4)
 
     assert list(held) == [("a", 4)]
-    assert list(held.of("b")) == []
+    assert list(held.by_key("b")) == []

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ckptprof.detect.world.building import built_after, built_before
-from ckptprof.detect.world.process_usage import MemoryLook
+from ckptprof.detect.world.memory_growth import find_build_after, find_build_before
+from ckptprof.detect.world.process_usage import MemoryChange
 
 MIB = 1 << 20
 SIZE = 100 * MIB
@@ -22,11 +22,11 @@ def looks(
     *,
     touched: Callable[[float], float] = lambda _: 1.0,
     every_s: float = LOOK_S,
-) -> list[MemoryLook]:
+) -> list[MemoryChange]:
     """Return looks at a memory of so many MiB by second; it touched so many times as much as it grew."""
     times = [every_s * count for count in range(round(until_s / every_s) + 1)]
     return [
-        MemoryLook(
+        MemoryChange(
             round(low * 1e9), round(high * 1e9), round((level(high) - level(low)) * MIB),
             round(touched(high) * abs(level(high) - level(low)) * MIB), round(level(high) * MIB),
         )
@@ -41,13 +41,13 @@ def ramp(start_s: float, end_s: float, mib: float) -> Callable[[float], float]:
 
 def begun(level: Callable[[float], float], **seen: Any) -> float | None:
     """Return for how many seconds before its first byte, at second 8, a process built what it wrote."""
-    found = built_before(looks(level, 9.0, **seen), 8 * 10**9, SIZE)
+    found = find_build_before(looks(level, 9.0, **seen), 8 * 10**9, SIZE)
     return None if found is None else (found[1] - found[0]) / 1e9
 
 
 def ended(level: Callable[[float], float], read_s: float = 0.5, **seen: Any) -> float | None:
     """Return for how many seconds after its last byte, at second 2, a process built of what it had read."""
-    found = built_after(looks(level, 12.0, **seen), round((2 - read_s) * 1e9), 2 * 10**9, SIZE)
+    found = find_build_after(looks(level, 12.0, **seen), round((2 - read_s) * 1e9), 2 * 10**9, SIZE)
     return None if found is None else (found[1] - found[0]) / 1e9
 
 

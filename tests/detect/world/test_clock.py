@@ -6,7 +6,7 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, WALL_NS
 
 from ckptprof import model
-from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof_collectors.samples import ClockSample, FileFact
 
 HOUR_S = 3600.0
@@ -20,18 +20,18 @@ def fact(born_s: float | None, modified_s: float) -> FileFact:
                     changed_ns=written_ns, accessed_ns=None, magic=None)  # fmt: skip
 
 
-def clock(*settings: tuple[float, float]) -> Clock:
+def clock(*settings: tuple[float, float]) -> RecordingClock:
     """Return a clock that was looked at each second for twenty, and set at these times by so much."""
-    made = Clock(MONOTONIC_NS, WALL_NS)
+    made = RecordingClock(MONOTONIC_NS, WALL_NS)
     for at_s in range(1, 21):
         by_s = sum(by_s for when_s, by_s in settings if when_s <= at_s)
-        made.set(MONOTONIC_NS + at_s * SECOND_NS, WALL_NS + int((at_s + by_s) * SECOND_NS))
+        made.update(MONOTONIC_NS + at_s * SECOND_NS, WALL_NS + int((at_s + by_s) * SECOND_NS))
     return made
 
 
-def times(clock: Clock, fact: FileFact) -> tuple[float | None, float]:
+def times(clock: RecordingClock, fact: FileFact) -> tuple[float | None, float]:
     """Return when a file was born and written, in seconds since the begin."""
-    steady = clock.steady(fact)
+    steady = clock.unset_stamps(fact)
     born_s = None if steady.birth_ns is None else (clock.mono(steady.birth_ns) - MONOTONIC_NS) / SECOND_NS
     return born_s, (clock.mono(steady.modified_ns) - MONOTONIC_NS) / SECOND_NS
 
@@ -57,13 +57,13 @@ def test_a_clock_that_is_set_twice_is_followed_twice() -> None:
 
 def test_a_clock_that_is_slewed_is_followed_without_a_jump() -> None:
     """As NTP does: half a thousandth, for a day."""
-    made = Clock(MONOTONIC_NS, WALL_NS)
+    made = RecordingClock(MONOTONIC_NS, WALL_NS)
     for at_s in range(0, 86_400, 10):
-        made.set(MONOTONIC_NS + at_s * SECOND_NS, WALL_NS + int(at_s * 1.0005 * SECOND_NS))
+        made.update(MONOTONIC_NS + at_s * SECOND_NS, WALL_NS + int(at_s * 1.0005 * SECOND_NS))
 
     known = fact(None, 86_390 * 1.0005)
 
-    assert made.steady(known) is known
+    assert made.unset_stamps(known) is known
     assert times(made, known)[1] == pytest.approx(86_390, abs=0.01)
 
 
@@ -77,11 +77,11 @@ def test_how_far_it_may_be_off_grows_until_it_is_compared_again() -> None:
     made = clock()
     assert made.state is None
 
-    made.note(MONOTONIC_NS + 10 * SECOND_NS, ClockSample(synchronised=True, max_error_us=1500))
+    made.record_kernel_state(MONOTONIC_NS + 10 * SECOND_NS, ClockSample(synchronised=True, max_error_us=1500))
     assert made.state == model.Clock(synchronised=True, bound_ns=1_500_000 + 10 * 500_000)
 
-    made.note(MONOTONIC_NS + 20 * SECOND_NS, ClockSample(synchronised=False, max_error_us=16_000_000))
+    made.record_kernel_state(MONOTONIC_NS + 20 * SECOND_NS, ClockSample(synchronised=False, max_error_us=16_000_000))
     assert made.state == model.Clock(synchronised=False, bound_ns=None)
 
-    made.note(MONOTONIC_NS + 30 * SECOND_NS, ClockSample(synchronised=True, max_error_us=None))
+    made.record_kernel_state(MONOTONIC_NS + 30 * SECOND_NS, ClockSample(synchronised=True, max_error_us=None))
     assert made.state == model.Clock(synchronised=True, bound_ns=None)

@@ -46,16 +46,16 @@ def test_the_best_second_is_found_wherever_it_lies() -> None:
         value += 90 if 33 <= tick < 48 else 5
         meter.add(tick * TICK, (value,), (tick - 1) * TICK)
 
-    assert meter.peak((0,), 0, 10 * SECOND) == pytest.approx(900)
-    assert meter.best(0) == pytest.approx(900, rel=0.02)
-    assert meter.best(0, 3 * SECOND) == pytest.approx(50, rel=0.02)
-    assert meter.best(0, -1) is None
-    assert meter.peak((0,), SECOND, SECOND) is None
+    assert meter.peak_rate((0,), 0, 10 * SECOND) == pytest.approx(900)
+    assert meter.best_rate(0) == pytest.approx(900, rel=0.02)
+    assert meter.best_rate(0, 3 * SECOND) == pytest.approx(50, rel=0.02)
+    assert meter.best_rate(0, -1) is None
+    assert meter.peak_rate((0,), SECOND, SECOND) is None
 
 
 def test_of_less_than_a_second_all_of_it_is_the_peak() -> None:
     """A save of half a second has no best second."""
-    assert grown(1000, 3).peak((0,), SECOND, SECOND + SECOND // 2) == pytest.approx(1000)
+    assert grown(1000, 3).peak_rate((0,), SECOND, SECOND + SECOND // 2) == pytest.approx(1000)
 
 
 @pytest.mark.parametrize(("swing", "steady"), [(0, 1.0), (15, 1.0), (80, 0.0)])
@@ -94,7 +94,7 @@ def test_counters_of_32_bits_go_on_and_a_reset_begins_anew() -> None:
     meter.add(3 * SECOND, (9, 110))
     assert meter.difference(0, 3 * SECOND) is None
     assert meter.difference(2 * SECOND, 3 * SECOND) == (2, 10)
-    assert meter.best(0) == 1000
+    assert meter.best_rate(0) == 1000
 
 
 def test_a_list_of_bests_stays_short() -> None:
@@ -106,4 +106,4 @@ def test_a_list_of_bests_stays_short() -> None:
         meter.add(number * SECOND, (value,))
 
     assert 50 < len(meter._bests[0]) < 1000
-    assert meter.best(0) == pytest.approx(5000, rel=0.03)
+    assert meter.best_rate(0) == pytest.approx(5000, rel=0.03)

@@ -13,7 +13,7 @@ from ckptprof_collectors.samples import (
     BlockActivity,
     DeviceInfo,
     DiskSample,
-    Gone,
+    EntityGone,
     MountInfo,
     NicInfo,
     NicSample,
@@ -49,7 +49,7 @@ def book(*samples: tuple[int, Sample]) -> Devices:
     """Return a book that has seen these."""
     made = Devices()
     for at_ns, sample in samples:
-        made.take(frame(at_ns, 0, sample))
+        made.ingest(frame(at_ns, 0, sample))
     return made
 
 
@@ -124,21 +124,21 @@ def test_what_is_kept_of_a_device_is_bounded() -> None:
     """Weeks of samples are some minutes of memory."""
     seen = Devices()
     for number in range(10_000):
-        seen.take(frame(number, 0, disk("sda", sectors=number)))
+        seen.ingest(frame(number, 0, disk("sda", sectors=number)))
 
-    assert len(seen.disks._meters["sda"]) * 11 * 8 <= 128 << 10
+    assert len(seen.disks._histories["sda"]) * 11 * 8 <= 128 << 10
 
 
 def test_what_is_gone_is_forgotten() -> None:
     """A file system that was unmounted no longer hides what is under it; containers come and go for weeks."""
     seen = book((0, mount("/", "sda", mount_id=1)), (0, mount("/data", "sdb", mount_id=2)), (1, disk("sdb", sectors=1)))
     for entity, name in (("mount", "2"), ("device", "sdb"), ("interface", "eth9"), ("mount", "\x1b"), ("port", "x")):
-        seen.take(frame(2, 0, Gone(entity, name)))
+        seen.ingest(frame(2, 0, EntityGone(entity, name)))
     under = seen.mount_of("/data/x")
 
     assert under is not None
     assert under.device == "sda"
-    assert not seen.disks._meters
+    assert not seen.disks._histories
 
 
 SECOND = 1_000_000_000
@@ -225,9 +225,9 @@ def test_what_is_kept_of_requests_is_bounded() -> None:
     """A disk that works for days takes an eighth of a megabyte; older saves still have a difference, more roughly."""
     seen = book((0, device("sda")), (0, mount("/", "sda")))
     for at in range(5000):
-        seen.take(frame(at * SECOND, 0, disk("sda", sectors=at)))
-        seen.take(frame(at * SECOND, 0, asked(at)))
-    (past,) = seen._requests._pasts.values()
+        seen.ingest(frame(at * SECOND, 0, disk("sda", sectors=at)))
+        seen.ingest(frame(at * SECOND, 0, asked(at)))
+    (past,) = seen._requests._histories.values()
     (recent,) = seen.shares("/x", 4900 * SECOND, 4950 * SECOND, writes=True)
     (long,) = seen.shares("/x", 2000 * SECOND, 4500 * SECOND, writes=True)
     (older,) = seen.shares("/x", 100 * SECOND, 4500 * SECOND, writes=True)

@@ -21,7 +21,7 @@ def looked(*looks: tuple[int, GpuUse]) -> GpuTraffic:
     """Return what was seen in looks at some seconds."""
     made = GpuTraffic()
     for second, look in looks:
-        made.take(frame(second * SECOND, 0, look))
+        made.ingest(frame(second * SECOND, 0, look))
     return made
 
 
@@ -56,7 +56,7 @@ def test_the_looks_of_days_are_bounded() -> None:
     """Of each GPU a few hundred are kept, the older the farther apart."""
     made, most = GpuTraffic(), 0
     for number in range(10_000):
-        made.take(frame(2 * number * SECOND, 0, use(100, 0, number * MIB)))
+        made.ingest(frame(2 * number * SECOND, 0, use(100, 0, number * MIB)))
         most = max(most, len(made._sent[0]))
 
     assert 256 < most <= 512

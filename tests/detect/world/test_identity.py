@@ -8,7 +8,7 @@ from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.world.jobs import Jobs
-from ckptprof.detect.world.process_counters import ProcessHistory, runs
+from ckptprof.detect.world.process_counters import ProcessHistory, find_runs
 from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
 
 
@@ -76,7 +76,7 @@ def test_the_counters_of_a_child_that_was_waited_for_are_not_the_parents() -> No
         frames.append(msgspec.structs.replace(frame, samples=samples))
     detector = Detector(stage.header())
     for frame in frames:
-        detector.feed(frame)
+        detector.ingest(frame)
 
     assert sum(interval.written_bytes for interval in detector._world.histories[100, 1000].intervals) == 0
     assert sum(interval.written_bytes for interval in detector._world.histories[101, 1010].intervals) == 200 * MIB
@@ -86,12 +86,12 @@ def test_a_child_whose_counters_have_not_come_in_yet_is_waited_for() -> None:
     """It may be a zombie for a while; a process that wrote more itself meanwhile keeps what is its own."""
     history = ProcessHistory()
     history.observe(1 * SECOND_NS, 0, io(10 * MIB), None, 100)
-    history.inherit(2 * SECOND_NS, io(100 * MIB))
+    history.add_child_counters(2 * SECOND_NS, io(100 * MIB))
     for tenth, written in ((20, 12), (32, 13), (38, 116)):
         history.observe(tenth * SECOND_NS // 10, (tenth - 1) * SECOND_NS // 10, io(written * MIB), None, 100)
 
     assert [interval.written_bytes for interval in history.intervals] == [2 * MIB, MIB, 3 * MIB]
-    assert not history.inherited
+    assert not history.child_counters
 
 
 def test_the_bytes_of_one_long_write_are_told_once() -> None:
@@ -105,8 +105,8 @@ def test_the_bytes_of_one_long_write_are_told_once() -> None:
         7 * SECOND_NS // 10, 6 * SECOND_NS // 10, ProcessIo(1, 1, 0, 101 * MIB, 0, 1, 0, 100 * MIB, 0), None, 100
     )
 
-    assert sum(interval.wrote_bytes for interval in history.intervals) == 101 * MIB
-    assert [interval.wrote_bytes for interval in history.intervals][-1] == MIB
+    assert sum(interval.new_written_bytes for interval in history.intervals) == 101 * MIB
+    assert [interval.new_written_bytes for interval in history.intervals][-1] == MIB
 
 
 def test_what_was_fetched_for_mappings_is_not_taken_off_what_calls_return_later() -> None:
@@ -126,7 +126,7 @@ def test_activity_is_one_run_over_a_short_pause_and_a_log_is_none() -> None:
     tenths = [(0, 20 * MIB), (1, 20 * MIB), (5, 20 * MIB), (8, 10_000), (12, 20 * MIB)]
     intervals = [(at * SECOND_NS // 10, (at + 1) * SECOND_NS // 10, moved) for at, moved in tenths]
 
-    assert [run.bytes for run in runs(intervals)] == [60 * MIB, 20 * MIB]
+    assert [run.bytes for run in find_runs(intervals)] == [60 * MIB, 20 * MIB]
 
 
 def test_a_save_survives_counters_that_go_back_in_its_midst() -> None:

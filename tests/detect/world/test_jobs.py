@@ -135,7 +135,7 @@ def test_a_job_that_follows_another_at_the_same_port_is_its_own() -> None:
         book.observe(info)
         book.job_of((info.pid, info.pid))
     for info in first:
-        book.end((info.pid, info.pid))
+        book.record_exit((info.pid, info.pid))
     for info in second:
         book.observe(info)
 
@@ -287,8 +287,8 @@ def test_a_writer_that_was_never_described_is_of_its_parents_job() -> None:
     """The trace says who started it; its own child is of the same job."""
     book = Jobs()
     book.observe(process(10, environment={"RANK": "2", "WORLD_SIZE": "4"}))
-    book.note((20, 20), "python3", 10)
-    book.note((30, 30), "python3", 20)
+    book.record_traced((20, 20), "python3", 10)
+    book.record_traced((30, 30), "python3", 20)
 
     assert book.job_of((20, 20)) == book.job_of((10, 10))
     assert book.rank((20, 20)) == 2
@@ -299,7 +299,7 @@ def test_a_shell_that_started_a_stranger_gives_it_no_job() -> None:
     """Only what a script starts works for it."""
     book = Jobs()
     book.observe(shell(10))
-    book.note((20, 20), "save", 10)
+    book.record_traced((20, 20), "save", 10)
 
     assert book.job_of((20, 20)) == "pid-20"
 
@@ -402,7 +402,7 @@ def test_a_fork_whose_parent_ended_before_it_was_met_is_of_the_job_of_its_progra
     for info in (shell(5, program="tini"), process(10, 5), *others):
         book.observe(info)
     for pid in ended:
-        book.end((pid, pid))
+        book.record_exit((pid, pid))
     book.observe(process(20, 5, is_fork=True))
 
     assert (book.job_of((20, 20)) == book.job_of((10, 10))) is adopted
@@ -434,10 +434,10 @@ def test_thousands_of_short_lived_processes_leave_nothing_behind() -> None:
     for pid in range(100, 30_100):
         book.observe(process(pid, 10, environment={"RANK": str(pid), "WORLD_SIZE": "2", "MASTER_PORT": str(pid)}))
         book.job_of((pid, pid))
-        book.end((pid, pid))
-        book.note((pid + 50_000, 1), "python3", 10)
+        book.record_exit((pid, pid))
+        book.record_traced((pid + 50_000, 1), "python3", 10)
 
-    sizes = [len(held) for held in (book._infos, book._current, book._traced, book._groups, book._holders)]
+    sizes = [len(held) for held in (book._infos, book._current, book._traced, book._groups, book._group_by_name)]
     assert max(sizes) <= 20_001
     assert len(book._group_of) <= 40_001
 

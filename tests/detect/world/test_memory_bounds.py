@@ -10,15 +10,15 @@ from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.test_budget import deep_bytes
 from tests.detect.tracer import activity, life, mono
 
-from ckptprof.detect.events.past_events import PastEvent, PastEvents
+from ckptprof.detect.events.event_history import EventHistory, HistoryEvent
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.model.phase import Phase
-from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
+from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
 from ckptprof.detect.world.jobs import Jobs
-from ckptprof.detect.world.process_counters import Interval, ProcessHistory
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof_collectors.samples import (
     FileFact,
     FileScan,
@@ -85,7 +85,7 @@ def test_thousands_of_short_lived_writers_are_forgotten(traced: bool) -> None:  
 
     def feed(at_s: float, samples: list[Sample]) -> None:
         at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
-        detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), (*coming, *samples)))
+        detector.ingest(Frame(at_ns, stage.wall(at_s), ("processes",), (*coming, *samples)))
 
     for number in range(_WRITERS):
         first, last = short_lived(stage, 20_000 + number, number * _EACH_S, traced=traced)
@@ -114,7 +114,7 @@ def test_a_log_that_is_open_for_ever_keeps_nothing_of_others(monkeypatch: pytest
         own = ProcessIo(*writer, 0, written, 9, 9, 0, written, 0)
         scan = FileScan(*writer, (OpenFile(3, 2049, 77, written, 1, written, stage.wall(at_s), log),), None)
         at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
-        detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), (own, scan, *samples)))
+        detector.ingest(Frame(at_ns, stage.wall(at_s), ("processes",), (own, scan, *samples)))
 
     feed(0, [process(10, 1)])
     for number in range(300):  # one each second
@@ -125,7 +125,7 @@ def test_a_log_that_is_open_for_ever_keeps_nothing_of_others(monkeypatch: pytest
     assert len(detector._world.histories) < 200, sizes(detector)
     assert len(detector._world.ended) < 200
     assert len(detector._world.histories[writer].intervals) > 500
-    monkeypatch.setattr("ckptprof.detect.world.world.MAX_LOOKS", 500)
+    monkeypatch.setattr("ckptprof.detect.world.world.MAX_SAMPLES", 500)
     feed(306, [])
     assert len(detector._world.histories[writer].intervals) < 300
 
@@ -141,7 +141,7 @@ def test_the_counters_of_crowds_are_bounded_and_the_latest_stay() -> None:
     assert len(world.histories) == 2049
 
     for number, kept in ((40_000, 40_000), (40_001, 0)):
-        interval = Interval(1, 2)
+        interval = ProcessInterval(1, 2)
         world.histories = {(10, 1): ProcessHistory([interval] * number)}
         world.forget_before(10, [((10, 1), 0)])
         assert len(world.histories[10, 1].intervals) == kept
@@ -154,15 +154,15 @@ def test_what_is_kept_of_a_trainer_is_bounded() -> None:
         at_ns = number * SECOND_NS
         told: list[Sample] = [ThreadTime(10, 100, 10, at_ns, 0, number), StackSample(at_ns, 10, 100, 0, ())]
         told += [GpuUse(10, 100, gpu, ((at_ns, 50),)) for gpu in range(20)]
-        book.take(frame(at_ns, 0, *told))
-        book.note_save(at_ns, at_ns)
+        book.ingest(frame(at_ns, 0, *told))
+        book.record_save(at_ns, at_ns)
 
     assert len(book.stacks((10, 100), 0, 2000 * SECOND_NS)) == 256
     assert [len(points) for points in book.gpu_uses((10, 100))] == [600] * 16
-    assert [book.in_save(number * SECOND_NS) for number in (1743, 1744)] == [False, True]
+    assert [book.is_in_save(number * SECOND_NS) for number in (1743, 1744)] == [False, True]
     for pid in range(1000):
-        book.take(frame(2000 * SECOND_NS, 0, ThreadTime(pid + 1000, 1, 1, 0, 1, 1)))
-    assert sum(book.knows((pid + 1000, 1)) for pid in range(1000)) == 512
+        book.ingest(frame(2000 * SECOND_NS, 0, ThreadTime(pid + 1000, 1, 1, 0, 1, 1)))
+    assert sum(book.is_known((pid + 1000, 1)) for pid in range(1000)) == 512
 
 
 def test_what_is_known_of_processes_is_bounded() -> None:
@@ -170,7 +170,7 @@ def test_what_is_known_of_processes_is_bounded() -> None:
     book = Jobs()
     for pid in range(2, 20_003):
         book.observe(process(pid, 1))
-        book.note((pid, 1), "cc1")
+        book.record_traced((pid, 1), "cc1")
 
     assert (book.info((2, 20)), book.comm((2, 1))) == (None, "")
     assert book.info((3, 30)) is not None
@@ -184,13 +184,13 @@ def test_a_process_that_others_descend_from_is_kept() -> None:
         book.observe(process(pid, parent_pid))
     name = book.job_of((12, 120))
     for pid in (10, 11, 13):
-        book.end((pid, pid * 10))
+        book.record_exit((pid, pid * 10))
     book.forget([(pid, pid * 10) for pid in (10, 11, 13)])
 
     assert book.job_of((12, 120)) == name
     assert book.info((11, 110)) is not None
     assert book.info((13, 130)) is None
-    book.end((12, 120))
+    book.record_exit((12, 120))
     book.forget([(12, 120)])
     assert books(book) == 0
 
@@ -199,21 +199,21 @@ def test_the_streams_that_were_judged_are_bounded() -> None:
     """In a flood of files the oldest go, and what is left keeps its sums but not its sessions."""
     book = TracedTransfers()
     for inode in range(_KEPT + 500):
-        book.take(activity(100, f"/d/{inode}", 2.0, 2.01, 2000, inode=inode), 0)
-        for stream in book.take_done(0):
-            stream.judged()
+        book.ingest(activity(100, f"/d/{inode}", 2.0, 2.01, 2000, inode=inode), 0)
+        for stream in book.take_ended(0):
+            stream.mark_classified()
     book.forget_before(0)
-    left = book.moved_by((100, 1000))
+    left = book.transfers_of((100, 1000))
 
     assert len(left) == _KEPT
-    assert not books(book.lives), "where they are is not asked for any more"
+    assert not books(book.file_events), "where they are is not asked for any more"
     assert {stream.operations.bytes for stream in left if stream.operations is not None} == {2000}
     assert not any(stream.threads for stream in left)
 
 
 def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """A save that goes on for an hour does not keep every file that others moved meanwhile."""
-    monkeypatch.setattr("ckptprof.detect.transfers.observed.traced_transfers.MAX_FILES", 50)
+    monkeypatch.setattr("ckptprof.detect.transfers.observed.traced_books.MAX_FILES", 50)
     stage = Stage()
     detector = Detector(stage.header())
     path = "/data/checkpoint-1/model.safetensors"
@@ -228,9 +228,9 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
             activity(200, f"/usr/lib/{inode}.so", at_s, at_s + 0.01, 999, inode=inode, writes=False)
             for inode in range(10 * number, 10 * number + 8)
         ]
-        detector.feed(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
+        detector.ingest(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
 
-    told = [stream for stream in detector._transfers.traced._over.values() if stream.phase is Phase.JUDGED]
+    told = [stream for stream in detector._transfers.traced._ended.values() if stream.phase is Phase.CLASSIFIED]
     assert min(stream.first_ns for stream in detector._transfers.waiting) < stage.header().at_ns + 2 * SECOND_NS
     assert len(told) < 600  # what came since the last time that old ones were looked for
 
@@ -238,8 +238,8 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
 def facts_of(numbers: Iterable[int]) -> FileFacts:
     """Return the facts of small files that nobody was seen writing."""
     stage, world = Stage(), observed()
-    book = FileFacts(world, TracedTransfers(), Openings())
-    world.clock.set(stage.header().at_ns, stage.wall(0.0))
+    book = FileFacts(world, TracedTransfers(), FileOpenings())
+    world.clock.update(stage.header().at_ns, stage.wall(0.0))
     learn(book, numbers)
     return book
 
@@ -248,13 +248,13 @@ def learn(book: FileFacts, numbers: Iterable[int]) -> None:
     """Take more of them."""
     stamp = Stage().wall(1.0)
     for inode in numbers:
-        book.note(1, FileFact(10, 100, 2049, inode, f"/lib/{inode}", 9000, False, stamp, stamp, stamp, None, None))  # noqa: FBT003 - it is no folder
+        book.record(1, FileFact(10, 100, 2049, inode, f"/lib/{inode}", 9000, False, stamp, stamp, stamp, None, None))  # noqa: FBT003 - it is no folder
 
 
 def test_facts_are_bounded_once_they_were_used() -> None:
     """Of an installation of ten thousand files the latest are remembered; what waits for its stream is kept."""
     book = facts_of(range(_KEPT + 300))
-    book.attach([], [], Stage().header().at_ns)
+    book.apply([], [], Stage().header().at_ns)
     learn(book, range(50_000, 50_010))
     book.forget_before(0)
 
@@ -271,45 +271,45 @@ def test_a_save_of_twenty_thousand_files_at_once_has_room() -> None:
     assert book.modified_ns("/lib/0") is not None
     learn(book, range(20_000, 20_010))
     assert book.modified_ns("/lib/9") is None
-    assert [facts_of(range(number)).is_pressing for number in (5_000, 8_000)] == [False, True]
+    assert [facts_of(range(number)).is_nearly_full for number in (5_000, 8_000)] == [False, True]
 
 
 def test_what_is_kept_of_one_file_is_bounded() -> None:
     """It stays open, and is written, synced and looked at ten thousand times."""
     book = TracedTransfers()
     world = observed()
-    polled = PolledTransfers(world, Openings())
+    polled = PolledTransfers(world, FileOpenings())
     for number in range(10_000):
         at_s = 2 + number / 5
-        book.take(activity(100, "/d/log", 2.0, at_s, 4096 * (number + 1), closed=False), mono(at_s - 0.2))
-        book.observe(life("synced", at_s + 0.1))
-        polled.scan(mono(at_s), FileScan(100, 1000, (OpenFile(3, 2049, 7, number, 1, number, 0, "/d/log"),), None))
+        book.ingest(activity(100, "/d/log", 2.0, at_s, 4096 * (number + 1), closed=False), mono(at_s - 0.2))
+        book.ingest_event(life("synced", at_s + 0.1))
+        polled.ingest(mono(at_s), FileScan(100, 1000, (OpenFile(3, 2049, 7, number, 1, number, 0, "/d/log"),), None))
     (counted,), (looked_at,) = book.open_transfers(), polled.open_transfers()
 
     assert len(counted.syncs) == 64
     assert 600 <= len(counted.points) <= 1200
     assert sum(point.bytes for point in counted.points) == 4096 * 10_000
-    assert len(looked_at.looks) == 4000
-    assert looked_at.looks[-1].position == 9999
-    assert looked_at.looks[0].position == 0
-    assert deep_bytes(looked_at.looks) < 130_000, "numbers side by side: 4000 objects would take 700,000"
-    assert polled.looks == 4000
+    assert len(looked_at.samples) == 4000
+    assert looked_at.samples[-1].position == 9999
+    assert looked_at.samples[0].position == 0
+    assert deep_bytes(looked_at.samples) < 130_000, "numbers side by side: 4000 objects would take 700,000"
+    assert polled.sample_count == 4000
 
 
 def test_remembered_candidates_are_bounded_over_all_jobs() -> None:
     """Those of the job that did nothing for the longest go first; of a file of theirs nobody knows who wrote it."""
-    memory = PastEvents()
+    memory = EventHistory()
     for number in range(2000):
         paths = frozenset(f"/d/{number}/{file}" for file in range(64))
-        event = PastEvent(number, number + 1, 1, frozenset(("/d/0",)), paths, frozenset(), frozenset())
+        event = HistoryEvent(number, number + 1, 1, frozenset(("/d/0",)), paths, frozenset(), frozenset())
         for job in ("busy", f"job-{number // 64}"):
-            memory.note(job, event, writes=True)
+            memory.record(job, event, writes=True)
 
     held = [event for events in memory._events.values() for event in events]
     assert sum(len(event.paths) for event in held) <= 32_768
     assert len(memory.events("busy", writes=True)) == 64
     assert len(memory.events("job-31", writes=True)) == 2000 % 64
-    assert memory.author("/d/0/0") is None
+    assert memory.author_of("/d/0/0") is None
 
 
 @pytest.mark.parametrize(("folder", "dismissed", "saves"), [("/data/out", 3, 0), ("/run/checkpoint-5/x", 0, 1)])
@@ -318,7 +318,7 @@ def test_nobody_waits_for_the_end_of_what_has_none(
 ) -> None:
     """A data set is made, a file twenty times a second; but a checkpoint of as many files is waited for."""
     monkeypatch.setattr("ckptprof.detect.events.gathering.MANY_PARTS", 100)
-    monkeypatch.setattr("ckptprof.detect.events.gathering._MOST", 200)
+    monkeypatch.setattr("ckptprof.detect.events.gathering._MAX_PARTS", 200)
     stage = Stage()
     detector = Detector(stage.header())
     told, waiting = [], 0
@@ -332,7 +332,7 @@ def test_nobody_waits_for_the_end_of_what_has_none(
             FileFact(10, 100, 2049, number, path, MIB, False, stamp, stamp, stamp, None, NUMPY),  # noqa: FBT003 - it is no folder
         ]
         at_ns = stage.header().at_ns + int(at_s * SECOND_NS)
-        told += detector.feed(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(samples)))
+        told += detector.ingest(Frame(at_ns, stage.wall(at_s), ("processes",), tuple(samples)))
         waiting = max(waiting, len(detector._transfers.waiting))
     told += detector.finish()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.detect.stage import SECOND_NS, Stage
 
 from ckptprof.detect.world.world import World
-from ckptprof_collectors.samples import Frame, ProcessIo, ReadBefore, Sample, ThreadTime
+from ckptprof_collectors.samples import Frame, PreviousRead, ProcessIo, Sample, ThreadTime
 
 PID, TICKS = 100, 1000
 MOVED = 64 << 20
@@ -21,7 +21,7 @@ def world_after(*told: Sample) -> tuple[World, int]:
     for tick in range(11):
         samples = first if tick == 0 else (*last, *told) if tick == 10 else ()
         at_ns = start_ns + tick * SECOND_NS // 10
-        world.end(world.take(Frame(at_ns, stage.wall(tick / 10), ("processes",), samples)))
+        world.ingest_exits(world.ingest(Frame(at_ns, stage.wall(tick / 10), ("processes",), samples)))
     return world, start_ns
 
 
@@ -37,7 +37,7 @@ def test_who_was_read_at_each_tick_moved_within_the_last() -> None:
 def test_who_was_read_before_may_have_moved_since_then() -> None:
     """A crowd that stands still is read in turn, and a frame says when this one was."""
     before_ns = Stage().header().at_ns + SECOND_NS // 10
-    world, start_ns = world_after(ReadBefore(PID, TICKS, before_ns))
+    world, start_ns = world_after(PreviousRead(PID, TICKS, before_ns))
 
     (interval,) = world.histories[PID, TICKS].intervals
     (stood, ran) = world.trainers.stretches((PID, TICKS), start_ns, start_ns + SECOND_NS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
+from ckptprof.detect.world.spans import Span, clip, length, merged, overlap_ns
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda ends: (min(ends), max(ends))), max_size=8)
 
@@ -18,7 +18,7 @@ def test_spans_that_touch_or_are_near_become_one() -> None:
 
 def test_what_lies_outside_is_cut_off() -> None:
     """What only touches a frame leaves nothing."""
-    assert cut([(0, 10), (20, 30)], [(5, 22), (30, 40)]) == [(5, 10), (20, 22)]
+    assert clip([(0, 10), (20, 30)], [(5, 22), (30, 40)]) == [(5, 10), (20, 22)]
 
 
 @given(SPANS, SPANS)
@@ -27,5 +27,5 @@ def test_what_is_cut_is_what_overlaps(spans: list[Span], frames: list[Span]) -> 
     """Both ways to ask how much lies in frames give one answer, and merging neither adds nor loses a nanosecond."""
     one, other = merged(spans), merged(frames)
 
-    assert length(cut(one, other)) == sum(overlap_ns(span, other) for span in one)
+    assert length(clip(one, other)) == sum(overlap_ns(span, other) for span in one)
     assert length(one) == sum(any(low <= at < high for low, high in spans) for at in range(50))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptprof.detect.world.stacks import doing, saves_in_background
+from ckptprof.detect.world.stack_states import classify_thread, saves_in_background
 from ckptprof_collectors.samples import StackSample, ThreadStack
 
 LOOP = (("step", "/job/train.py", 30), ("main", "/job/train.py", 80))
@@ -34,7 +34,7 @@ def test_megatron_core_saves_at_once_by_the_code_that_also_saves_later(
     """Its synchronous save runs the writer of the asynchronous one, and waits for its processes."""
     sample = StackSample(0, 100, 1, 0, (ThreadStack(100, "MainThread", active=False, frames=frames),))
 
-    assert doing(frames, [LOOP]) == what
+    assert classify_thread(frames, [LOOP]) == what
     assert saves_in_background(sample) is background
 
 
@@ -55,7 +55,7 @@ def test_a_step_that_a_program_takes_within_its_own_save_is_training(
     """It waits for the device that computes the step; below a library that saves it waits for what is saved."""
     frames = (*called, ("save", "/job/train.py", 60), ("main", "/job/train.py", 80))
 
-    assert doing(frames, [LOOP]) == what
+    assert classify_thread(frames, [LOOP]) == what
 
 
 @pytest.mark.parametrize(("called", "what"), [((), "saving"), ((("learn", "/job/train.py", 44),), "named")])
@@ -65,5 +65,5 @@ def test_who_sleeps_in_a_save_waits_for_it_but_not_in_what_it_calls(
     """A step may be computed by other threads while the one that called it sleeps: its rhythm tells."""
     frames = (*called, ("save", "/job/train.py", 60), ("main", "/job/train.py", 80))
 
-    assert doing(frames, [LOOP], sleeps=True) == what
-    assert doing(frames, [LOOP]) == "named"
+    assert classify_thread(frames, [LOOP], sleeps=True) == what
+    assert classify_thread(frames, [LOOP]) == "named"

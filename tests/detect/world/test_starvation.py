@@ -28,7 +28,7 @@ def test_it_is_said_of_what_it_touched(start: float, end: float, said: list[str]
     for at, starved in ((5, 0), (10, 2), (15, 2)):
         starvation.observe(at * SECOND_NS, health(starved * SECOND_NS))
 
-    found = starvation.during(int(start * SECOND_NS), int(end * SECOND_NS))
+    found = starvation.limitations_during(int(start * SECOND_NS), int(end * SECOND_NS))
 
     assert [sentence.split(":")[0] for sentence in found] == [f"what happened in {share}" for share in said]
 
@@ -43,10 +43,10 @@ def test_what_was_polled_may_have_gone_on_while_nobody_looked(start: float, end:
         starvation.observe(at * SECOND_NS, health(starved * SECOND_NS))
     edges = int(start * SECOND_NS), int(end * SECOND_NS)
 
-    assert [sentence.split(":")[0] for sentence in starvation.during(*edges, polled=True)] == (
+    assert [sentence.split(":")[0] for sentence in starvation.limitations_during(*edges, polled=True)] == (
         ["whether it extends into 2.0 s before or after"] if said else []
     )
-    assert starvation.during(*edges) == []
+    assert starvation.limitations_during(*edges) == []
 
 
 def test_who_does_not_tell_was_not_late() -> None:
@@ -54,7 +54,7 @@ def test_who_does_not_tell_was_not_late() -> None:
     starvation = Starvation()
     starvation.observe(5 * SECOND_NS, health(None))
 
-    assert starvation.during(0, 10 * SECOND_NS) == []
+    assert starvation.limitations_during(0, 10 * SECOND_NS) == []
 
 
 def test_what_is_old_is_forgotten() -> None:
@@ -64,5 +64,5 @@ def test_what_is_old_is_forgotten() -> None:
     starvation.forget_before(6 * SECOND_NS)
     starvation.observe(9 * SECOND_NS, health(2 * SECOND_NS))
 
-    assert starvation.during(0, 6 * SECOND_NS) == []
-    assert len(starvation.during(0, 10 * SECOND_NS)) == 1
+    assert starvation.limitations_during(0, 6 * SECOND_NS) == []
+    assert len(starvation.limitations_during(0, 10 * SECOND_NS)) == 1

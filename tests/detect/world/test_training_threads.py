@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.detect.observed import frame
 
-from ckptprof.detect.world.counter_history import CounterHistory, Timed
+from ckptprof.detect.world.counter_history import CounterHistory, TimedCounters
 from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof_collectors.samples import ThreadTime
 
@@ -23,7 +23,7 @@ def looked_at(
     book, ran_ns = TrainingThreads(), 0
     for at_ms in range(0, until_ms + 1, every_ms):
         slices = at_ms if wakes_until_ms is None else min(at_ms, wakes_until_ms)
-        book.take(frame(at_ms * MS, max(0, at_ms - every_ms) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, slices)))
+        book.ingest(frame(at_ms * MS, max(0, at_ms - every_ms) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, slices)))
         ran_ns += round(share(at_ms) * every_ms * MS)
     return book
 
@@ -50,7 +50,7 @@ def test_a_thread_that_is_held_already_has_the_rhythm_that_it_had_before(share: 
 def test_what_is_usual_is_known_through_a_save_of_most_of_a_minute(save_ends_s: int, known: bool) -> None:  # noqa: FBT001 - a case
     """After a longer one it may be in another phase."""
     book = looked_at(save_ends_s * 1000, 100, lambda at_ms: 0.9 if at_ms < 20_000 else 0.0)
-    book.note_save(20 * SECOND, save_ends_s * SECOND)
+    book.record_save(20 * SECOND, save_ends_s * SECOND)
 
     assert (book.rhythm(TRAINER, save_ends_s * SECOND) is not None) == known
 
@@ -76,25 +76,25 @@ def test_what_was_done_of_late_is_told_as_all_of_it_is(every_ms: int, until_ms: 
     while at_ms < until_ms:
         at_ms += every_ms if at_ms % 1000 < 800 else 90
         ran_ns += at_ms % 7 * MS
-        book.take(frame(at_ms * MS, (at_ms - 1) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, at_ms // 10)))
+        book.ingest(frame(at_ms * MS, (at_ms - 1) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, at_ms // 10)))
     for start_ns, end_ns in ((0, until_ms * MS), (5 * SECOND + 3, until_ms * MS - 7), (10 * SECOND, 11 * SECOND)):
         whole = list(book.stretches(TRAINER, start_ns, end_ns))
 
-        assert list(book.recent(TRAINER, start_ns, end_ns)) == whole[::-1]
+        assert list(book.recent_stretches(TRAINER, start_ns, end_ns)) == whole[::-1]
 
 
 @pytest.fixture
 def met(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many looks were gone over, each time that some were."""
     numbers: list[int] = []
-    looks = CounterHistory.looks
+    looks = CounterHistory.samples
 
-    def counted(history: CounterHistory, start_ns: int, end_ns: int) -> list[Timed]:
+    def counted(history: CounterHistory, start_ns: int, end_ns: int) -> list[TimedCounters]:
         found = looks(history, start_ns, end_ns)
         numbers.append(len(found))
         return found
 
-    monkeypatch.setattr(CounterHistory, "looks", counted)
+    monkeypatch.setattr(CounterHistory, "samples", counted)
     return numbers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptprof.export.files import protobuf
-from ckptprof.export.files.perfetto import Rate, Slice, Trace
+from ckptprof.export.files.perfetto import PerfettoTrace, Rate, Slice
 
 
 def test_numbers_are_those_of_the_wire_format() -> None:
@@ -17,7 +17,7 @@ def test_numbers_are_those_of_the_wire_format() -> None:
 
 def test_what_overlaps_goes_to_another_track() -> None:
     """Of the same name; what comes after takes the first that is free."""
-    trace = Trace()
+    trace = PerfettoTrace()
     slices = [Slice("a", 0, 10), Slice("b", 5, 15), Slice("c", 10, 20)]
     packets = list(trace._lanes(1, 1, "at risk", slices))
 
@@ -27,7 +27,7 @@ def test_what_overlaps_goes_to_another_track() -> None:
 
 def test_a_trace_is_bounded_by_whole_slices() -> None:
     """What is left out is counted, and nothing is left open."""
-    trace = Trace(most=5)
+    trace = PerfettoTrace(most=5)
     list(trace._lanes(1, 1, "x", [Slice("a", n, n + 1, inside=(Slice("b", n, n + 1),)) for n in range(3)]))
 
     assert (trace.events, trace.left_out) == (4, 2)
@@ -35,7 +35,7 @@ def test_a_trace_is_bounded_by_whole_slices() -> None:
 
 def test_a_rate_ends_in_nothing_where_nobody_watched() -> None:
     """Between two stretches it is zero, and after the last."""
-    trace = Trace()
+    trace = PerfettoTrace()
     list(trace._counted(7, Rate("disk:vda written", [(0, 10, 5.0), (10, 20, 6.0), (30, 40, 7.0)])))
 
     assert trace.events == 5

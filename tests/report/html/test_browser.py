@@ -21,7 +21,7 @@ from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, Side, compare
 from ckptprof.report.html.axis import Axis, axis_of
 from ckptprof.report.html.page import render, render_difference
-from ckptprof.report.html.rates import Counted
+from ckptprof.report.html.rates import CounterSeries
 from ckptprof.verdicts import Verdict
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -81,7 +81,7 @@ class Opened:
 def opened(chromium: Browser, tmp_path: Path, zone: timezone) -> Iterator[Callable[..., Opened]]:
     """Return what opens the page of a report, or of a comparison, in a context of its own."""
 
-    def made(told: Report | Comparison, *counted: Counted, **options: object) -> Opened:
+    def made(told: Report | Comparison, *counted: CounterSeries, **options: object) -> Opened:
         path = tmp_path / "report.html"
         text = render(told, counted, zone=zone) if isinstance(told, Report) else render_difference(told, zone=zone)
         path.write_bytes(text.encode("utf-8", "backslashreplace"))
@@ -139,11 +139,11 @@ def streamed(report: Report, name: str = "/d/model.pt") -> Report:
     return msgspec.structs.replace(report, checkpoints=(first, one, *others))
 
 
-def disk(report: Report) -> Counted:
+def disk(report: Report) -> CounterSeries:
     """Return what a disk counted meanwhile."""
     start_ns = report.checkpoints[0].start_ns
     at = [start_ns + second * SECOND for second in range(0, 240, 10)]
-    return Counted("disk:vda", at, {"write_sectors": [second * 10**6 for second in range(24)]})
+    return CounterSeries("disk:vda", at, {"write_sectors": [second * 10**6 for second in range(24)]})
 
 
 def axis_of_report(report: Report) -> Axis:

@@ -15,7 +15,7 @@ from tests.report.html.seen import SECOND, Seen
 from ckptprof.model import Checkpoint, Progress, Report, Stream, Succession, Writer
 from ckptprof.report import document
 from ckptprof.report.html.axis import WIDTH, Axis
-from ckptprof.report.html.offsets import HEIGHT, MAX_LANES, STYLES, axis_of, offsets, top_of
+from ckptprof.report.html.offsets import HEIGHT, MAX_LANES, STYLES, axis_of, lane_top, offsets
 from ckptprof.report.html.page import render
 
 MIB = 1 << 20
@@ -100,7 +100,7 @@ def test_what_is_drawn_is_what_the_document_tells(
 
     assert [label.partition(":")[0] for label in drawn] == ["rank 1, rank_1.pt", "rank 0, rank_0.pt"]
     for stream, told, paths in zip(one.streams, streams, reversed(list(drawn.values())), strict=True):
-        top = top_of(stream)
+        top = lane_top(stream)
 
         def real(point: dict[str, Any], numbers: int = 4, top: int = top) -> Any:
             times = [(point[name] - axis.start_ns) / SECOND for name in ("start_ns", "end_ns")]
@@ -127,10 +127,10 @@ def test_a_lane_reaches_to_the_end_of_its_file(make_streamed: Callable[..., Chec
     """Or as far as its process was seen, where that is more or the size is not known."""
     one = make_streamed((Progress(0, 1, 8, 0, 150 * MIB, Succession.NEXT, 1),))
 
-    assert top_of(one.streams[0]) == 150 * MIB
-    assert top_of(make_streamed(POINTS).streams[0]) == 100 * MIB
-    assert top_of(make_streamed(POINTS, size=None).streams[0]) == 90 * MIB
-    assert top_of(make_streamed((), size=0).streams[0]) == 1
+    assert lane_top(one.streams[0]) == 150 * MIB
+    assert lane_top(make_streamed(POINTS).streams[0]) == 100 * MIB
+    assert lane_top(make_streamed(POINTS, size=None).streams[0]) == 90 * MIB
+    assert lane_top(make_streamed((), size=0).streams[0]) == 1
 
 
 def test_only_orders_that_are_drawn_are_explained(make_streamed: Callable[..., Checkpoint]) -> None:

@@ -18,9 +18,9 @@ from ckptprof.measures import Measures, MountMeasure, OperationMeasure, PathMeas
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis, axis_of
-from ckptprof.report.html.lanes import AREA_HEIGHT, CELLS, lanes, lateness_by_job, latenesses
+from ckptprof.report.html.lanes import AREA_HEIGHT, CELLS, lanes, lateness_by_job, rank_lateness
 from ckptprof.report.html.page import render
-from ckptprof.report.html.rates import HEIGHT, Counted, throughputs
+from ckptprof.report.html.rates import HEIGHT, CounterSeries, throughputs
 from ckptprof.verdicts import Account, Limit, Verdict
 
 SECOND = 1_000_000_000
@@ -85,7 +85,7 @@ def test_a_name_does_nothing_on_the_page(
     writers = (Writer(pid=1, comm=HOSTILE, bytes=1),)
     one = make_checkpoint(1, 10, job=HOSTILE, path=HOSTILE, blind=(HOSTILE,), verdict=verdict, writers=writers)
     report = msgspec.structs.replace(make_report([one]), host=HOSTILE)
-    counted = Counted(f"disk:{HOSTILE}", [one.start_ns, one.end_ns], {"write_sectors": [0, 10**6]})
+    counted = CounterSeries(f"disk:{HOSTILE}", [one.start_ns, one.end_ns], {"write_sectors": [0, 10**6]})
     text = render(report, [counted], zone=zone)
     page = Seen(text)
     tags = {tag for tag, _ in page.elements}
@@ -244,14 +244,14 @@ def test_a_curve_is_cut_where_nobody_watched() -> None:
     at = [number * SECOND for number in range(8)]
     sectors = [0, 2000, 4000, 4000, 8000, 8000, 0, 2000]
     axis = Axis(0, 8 * SECOND)
-    (one,) = throughputs([Counted("disk:sda", at, {"write_sectors": sectors})], axis, [(4 * SECOND, 5 * SECOND)])
+    (one,) = throughputs([CounterSeries("disk:sda", at, {"write_sectors": sectors})], axis, [(4 * SECOND, 5 * SECOND)])
     (_, written) = one.curves
 
     assert [path.count("M") for path in written.paths] == [1, 1]
-    assert written.moved_bytes == (8000 + 2000) * 512
+    assert written.transferred_bytes == (8000 + 2000) * 512
     assert written.peak_bytes_per_second == 4000 * 512
     assert written.paths[0] == f"M0 {HEIGHT:g}V20H125V20H250V40H375V0H500V40Z"
-    assert throughputs([Counted("disk:sda", at, {"write_sectors": [0, 1] * 4})], axis, []) == []
+    assert throughputs([CounterSeries("disk:sda", at, {"write_sectors": [0, 1] * 4})], axis, []) == []
 
 
 def test_ranks_are_told_the_latest_first(make_checkpoint: Callable[..., Checkpoint]) -> None:
@@ -262,11 +262,11 @@ def test_ranks_are_told_the_latest_first(make_checkpoint: Callable[..., Checkpoi
         ends = [one.start_ns + seconds * SECOND for seconds in (1, 2, 2 + number)]
         ranks = [Writer(pid=1, comm="p", bytes=1, rank=i, start_ns=one.start_ns, end_ns=e) for i, e in enumerate(ends)]
         saves.append(msgspec.structs.replace(one, writers=tuple(ranks)))
-    first, second, third = latenesses(saves)
+    first, second, third = rank_lateness(saves)
 
     assert (first.rank, first.late_seconds, first.worst_seconds, first.last, first.checkpoints) == (2, 3, 2, 2, 2)
     assert (second.late_seconds, third.late_seconds, second.last, third.last) == (0, 0, 0, 0)
-    assert latenesses([make_checkpoint(1, 0)]) == []
+    assert rank_lateness([make_checkpoint(1, 0)]) == []
 
 
 def test_what_the_client_of_a_mount_counted_is_a_table_of_a_single_checkpoint(

@@ -9,8 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from ckptprof.service.commands import watch
-from ckptprof.service.commands.watch import Agent, AgentOptions
+from ckptprof.service.commands import agent_service
+from ckptprof.service.commands.agent_service import Agent, AgentOptions
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.writerthread import WriterThread
 
@@ -20,14 +20,14 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the exit codes with which the process would have ended, without patience."""
     found: list[int] = []
     monkeypatch.setattr(os, "_exit", found.append)
-    monkeypatch.setattr(watch, "GIVE_UP_SECONDS", 0.0)
+    monkeypatch.setattr(agent_service, "GIVE_UP_SECONDS", 0.0)
     return found
 
 
 def agent(*, stores: bool) -> Agent:
     """Return one that watches, and whose store takes what waits, or does not."""
     made = Agent(AgentOptions(db="x.db"))
-    made._watches, made._writer = True, Mock(spec=WriterThread, **{"close.return_value": stores})
+    made._is_watching, made._writer = True, Mock(spec=WriterThread, **{"close.return_value": stores})
     return made
 
 
@@ -35,7 +35,7 @@ def heard(watching: Agent) -> None:
     """Let it hear a signal twice, and wait for what it begins at that."""
     before = set(threading.enumerate())
     for _ in range(2):
-        watching._heard()
+        watching._on_signal()
     for thread in set(threading.enumerate()) - before:
         thread.join()
 
@@ -54,7 +54,7 @@ def test_what_takes_too_long_to_judge_is_left_for_the_next_start(
 def test_who_has_judged_everything_ends_as_usual(exits: list[int]) -> None:
     """To store it may take longer."""
     watching = agent(stores=True)
-    watching._judged.set()
+    watching._has_finished.set()
     heard(watching)
 
     assert exits == []
@@ -63,7 +63,7 @@ def test_who_has_judged_everything_ends_as_usual(exits: list[int]) -> None:
 def test_before_it_watches_nothing_is_given_up(exits: list[int]) -> None:
     """A database that is brought up to date is not left in the midst of that."""
     watching = agent(stores=True)
-    watching._watches = False
+    watching._is_watching = False
     heard(watching)
 
     assert exits == []
@@ -77,6 +77,6 @@ def test_a_signal_is_heard_while_the_main_thread_does_something_else() -> None:
         signal.pthread_kill(trap._thread.ident or 0, signal.SIGUSR1)
 
         assert told.wait(60.0)
-        assert [caught.number for caught in trap.take()] == [signal.SIGUSR1]
+        assert [caught.number for caught in trap.pop_all()] == [signal.SIGUSR1]
     finally:
         trap.close()

@@ -13,7 +13,7 @@ from tests.export import certificates
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.main import main
-from ckptprof.service.commands import watch
+from ckptprof.service.commands import agent_service
 from ckptprof.service.recorder.storing import open_writer
 from ckptprof.store.writer import Retention
 
@@ -54,7 +54,7 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
     """Each of them."""
     monkeypatch.delenv("CKPTPROF_LEVEL", raising=False)
     caught: list[Any] = []
-    monkeypatch.setattr(watch, "Agent", lambda options: caught.append(options) or _Ended())
+    monkeypatch.setattr(agent_service, "Agent", lambda options: caught.append(options) or _Ended())
     file = tmp_path / "config.toml"
     file.write_text(
         'level = "poll"\nrate = 4\nno_metrics = true\nlisten = "0.0.0.0:9"\n'
@@ -64,7 +64,7 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
 
     assert main(["agent", "--db", "x.db", "--config", str(file)]) == 0
     assert caught == [
-        watch.AgentOptions(
+        agent_service.AgentOptions(
             db="x.db", host="0.0.0.0", port=9, serve=False, base_hz=4.0, burst_hz=10.0, level="poll",  # noqa: S104
             tls_cert=Path("/c"), tls_key=Path("/k"), client_ca=Path("/a"), textfile=Path("/t"),
             timeline_days=3, max_bytes=1 << 24, job_names=True, minimal=True,
@@ -79,11 +79,11 @@ class _Ended:
 
 def test_the_store_keeps_as_much_as_it_is_told(tmp_path: Path) -> None:
     """What the agent hands on is the retention of its store."""
-    agent = watch.Agent(watch.AgentOptions(db=tmp_path / "x.db", timeline_days=3, max_bytes=1 << 24))
-    thread, _ = open_writer(tmp_path / "x.db", kept=agent._kept())
+    agent = agent_service.Agent(agent_service.AgentOptions(db=tmp_path / "x.db", timeline_days=3, max_bytes=1 << 24))
+    thread, _ = open_writer(tmp_path / "x.db", retention=agent._retention())
     try:
         assert thread._database.writer()._retention == Retention(timeline_days=3, max_bytes=1 << 24)
     finally:
         thread.close(5.0)
-    assert watch.AgentOptions(db="x").timeline_days == Retention().timeline_days
-    assert watch.AgentOptions(db="x").max_bytes == Retention().max_bytes
+    assert agent_service.AgentOptions(db="x").timeline_days == Retention().timeline_days
+    assert agent_service.AgentOptions(db="x").max_bytes == Retention().max_bytes

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.service.test_levels import header
 
-from ckptprof.service.commands import attended
-from ckptprof.service.commands.attended import Attended
+from ckptprof.service.commands import monitored_command
+from ckptprof.service.commands.monitored_command import MonitoredCommand
 from ckptprof.service.recorder.signals import SignalTrap
 
 
@@ -52,8 +52,8 @@ def test_a_sampler_is_waited_for_as_long_as_it_runs_but_not_for_ever(
 ) -> None:
     """Beside busy loops it takes longer than ten seconds for two of CPU; else the command begins, at trace, too."""
     trap, loop = SignalTrap({SIGUSR1}), Starting(comes_s, runs=runs)
-    monkeypatch.setattr(attended, "time", SimpleNamespace(monotonic=lambda: loop.now))
-    command: Any = Attended(None, trap, lambda _: None, level="trace")
+    monkeypatch.setattr(monitored_command, "time", SimpleNamespace(monotonic=lambda: loop.now))
+    command: Any = MonitoredCommand(None, trap, lambda _: None, level="trace")
     command._loop, loop.attended = loop, command
     try:
         command._await_sampler()

@@ -196,7 +196,7 @@ def test_a_killed_capture_can_be_replayed(ckptprof: Ckptprof) -> None:
     result = ckptprof.call("replay", str(recording), "--json")
 
     assert result.returncode == 1
-    assert b"it breaks off\nhint: the part before that was used; its recorder was killed" in result.stderr
+    assert b"truncated\nhint: the part before that was used; the recorder was killed" in result.stderr
     assert json.loads(result.stdout)["watched"]["end_ns"] is not None
 
 

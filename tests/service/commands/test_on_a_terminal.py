@@ -144,12 +144,12 @@ def test_run_shows_its_own_command(how: str, code: int, ckptprof: Ckptprof, term
     elif how != "its end":
         terminals.press(how)
     if how == "q":
-        terminals.awaits("the command goes on without the screen")
+        terminals.awaits("the command continues without the screen")
         assert terminals.is_whole()
     for gate in ("go", "end") if code == 7 else ():  # a signal has ended it
         (ckptprof.work / gate).touch()
 
-    terminals.awaits("what the command printed is in ckptprof-run.", f"ended {code}", "whole", "Saves")
+    terminals.awaits("the output of the command is in ckptprof-run.", f"ended {code}", "whole", "Saves")
     assert terminals.is_whole()
     (printed,) = ckptprof.work.glob("ckptprof-run.*.out")
     assert printed.read_text().startswith("is False ''\nmore\n")

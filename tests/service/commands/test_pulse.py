@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof.service.commands.systemd import COMPUTING_SHARE, Notifier, Pulse, counted_seconds, thread_times
+from ckptprof.service.commands.systemd import COMPUTING_SHARE, Notifier, WatchdogFeeder, stalled_seconds, thread_times
 
 LIMIT_SECONDS = 0.5
 
@@ -35,10 +35,10 @@ def told(manager: socket.socket) -> list[bytes]:
     return messages
 
 
-def heard(manager: socket.socket, loop: Callable[[Pulse], None], said: list[str]) -> list[bytes]:
+def heard(manager: socket.socket, loop: Callable[[WatchdogFeeder], None], said: list[str]) -> list[bytes]:
     """Run a loop under a pulse that says this; return what was told to systemd."""
     environ = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": str(int(LIMIT_SECONDS * 1e6))}
-    pulse = Pulse(Notifier(environ), said.append, least_seconds=LIMIT_SECONDS)
+    pulse = WatchdogFeeder(Notifier(environ), said.append, min_limit_seconds=LIMIT_SECONDS)
 
     def run() -> None:
         pulse.start()
@@ -55,7 +55,7 @@ def test_a_loop_that_waits_for_ever_is_given_up_and_its_place_is_said(manager: s
     """As at a lock that nobody lets go of."""
     said: list[str] = []
 
-    def hang(_: Pulse) -> None:
+    def hang(_: WatchdogFeeder) -> None:
         end = time.monotonic() + PATIENCE_SECONDS
         while not said and time.monotonic() < end:
             time.sleep(LIMIT_SECONDS)
@@ -73,7 +73,7 @@ def test_a_loop_that_steps_is_fed(manager: socket.socket) -> None:
     said: list[str] = []
     messages: list[bytes] = []
 
-    def step(pulse: Pulse) -> None:
+    def step(pulse: WatchdogFeeder) -> None:
         def fed() -> bool:
             time.sleep(LIMIT_SECONDS / 2)
             pulse.step()
@@ -91,7 +91,7 @@ def test_a_loop_that_steps_is_fed(manager: socket.socket) -> None:
 def test_a_long_frame_is_slow_and_not_dead(manager: socket.socket) -> None:
     """Computing for twice the limit without a step, as at a save of very many files."""
 
-    def compute(pulse: Pulse) -> None:
+    def compute(pulse: WatchdogFeeder) -> None:
         deadline = time.thread_time() + 2 * LIMIT_SECONDS
         while time.thread_time() < deadline:
             pass
@@ -113,7 +113,7 @@ def test_who_waits_for_a_cpu_is_not_dead(ran: float, waited: float, counted: flo
     before = {1: (5, 5)}
     after = {1: (5 + int(ran * 1e9), 5 + int(waited * 1e9))}
 
-    assert counted_seconds(1.0, before, after) == pytest.approx(counted, abs=1e-6)
+    assert stalled_seconds(1.0, before, after) == pytest.approx(counted, abs=1e-6)
 
 
 def test_the_kernel_tells_the_times_of_each_thread() -> None:

@@ -16,7 +16,7 @@ from livecommand import CKPTPROF, Ckptprof, sampler_of, wait_until
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.service.recorder import signals
-from ckptprof.service.recorder.signals import TWIN_SECONDS, Caught, Relay
+from ckptprof.service.recorder.signals import TWIN_SECONDS, CaughtSignal, SignalRelay
 
 COUNT = """
 import pathlib, signal, sys, time
@@ -31,7 +31,7 @@ while not count[signal.SIGUSR2]:
 pathlib.Path("count").write_text(f"{count[signal.SIGTERM]} {count[signal.SIGUSR1]}")
 sys.exit(9)
 """
-TERM = Caught(signal.SIGTERM, from_terminal=False)
+TERM = CaughtSignal(signal.SIGTERM, from_terminal=False)
 
 
 class Wires:
@@ -42,7 +42,7 @@ class Wires:
         monkeypatch.setattr(signals, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.sent: list[int] = []
         self.heard = b""
-        self.relay = Relay(self.sent.append, self._hear)
+        self.relay = SignalRelay(self.sent.append, self._hear)
 
     def _hear(self) -> bytes:
         heard, self.heard = self.heard, b""
@@ -59,7 +59,7 @@ class Wires:
 def test_a_signal_for_us_alone_is_handed_on_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else in the group has got it: it was meant for the command through us."""
     wires = Wires(monkeypatch)
-    wires.relay.take([TERM])
+    wires.relay.ingest([TERM])
 
     assert wires.settle() == [signal.SIGTERM]
 
@@ -69,12 +69,12 @@ def test_a_signal_for_the_group_is_not_handed_on(first: str, monkeypatch: pytest
     """Whichever of the two is told first."""
     wires = Wires(monkeypatch)
     if first == "us":
-        wires.relay.take([TERM, TERM])  # `timeout` sends one to us and one to the group
+        wires.relay.ingest([TERM, TERM])  # `timeout` sends one to us and one to the group
         wires.relay.turn()
     wires.heard = bytes([signal.SIGTERM])
     wires.relay.turn()
     if first == "witness":
-        wires.relay.take([TERM])
+        wires.relay.ingest([TERM])
 
     assert wires.settle() == []
 
@@ -83,7 +83,9 @@ def test_another_signal_of_the_group_holds_nothing_back(monkeypatch: pytest.Monk
     """A window change of the group and a SIGTERM for us have nothing to do with one another."""
     wires = Wires(monkeypatch)
     wires.heard = bytes([signal.SIGWINCH])
-    wires.relay.take([TERM, Caught(signal.SIGCHLD, from_terminal=False), Caught(signal.SIGINT, from_terminal=True)])
+    wires.relay.ingest(
+        [TERM, CaughtSignal(signal.SIGCHLD, from_terminal=False), CaughtSignal(signal.SIGINT, from_terminal=True)]
+    )
 
     assert wires.settle() == [signal.SIGTERM]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ckptprof.service.commands.watch import MAX_STUCK, Agent, AgentOptions
+from ckptprof.service.commands.agent_service import MAX_STUCK, Agent, AgentOptions
 
 
 class Unkillable:
@@ -58,7 +58,7 @@ def test_three_that_hang_are_not_made_four(monkeypatch: pytest.MonkeyPatch, capf
         return "another"
 
     monkeypatch.setattr(agent, "_start", start)
-    agent._stuck = list(samplers[:-1])
+    agent._stuck_samplers = list(samplers[:-1])
     holder = Holder(samplers[-1], events)
     got = agent._replace(holder, "it hangs", holder, holder)
 

@@ -11,16 +11,16 @@ import pytest
 from tests.cli.recorded import BEGIN_NS, SECOND, recorded, save
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.past_events import PastEvent
+from ckptprof.detect.events.deferred import PendingEvent
+from ckptprof.detect.events.event_history import HistoryEvent
 from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Status
 from ckptprof.report.live.state import Device
-from ckptprof.service.live.following import STOPPED, DeviceRates, Follower
-from ckptprof.service.recorder.pending import encoded
+from ckptprof.service.live.following import STOPPED, DeviceRates, LiveReader
+from ckptprof.service.recorder.pending import encode
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, NicInfo, NicSample, RdmaSample
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, EntityGone, NicInfo, NicSample, RdmaSample
 
 NOW = BEGIN_NS + 100 * SECOND
 DISKS = "   8       0 sda 1 0 {read} 1 1 0 {written} 1 0 {busy_ms} 1 0 0 0 0\n"
@@ -40,13 +40,13 @@ def reader(path: Path) -> Iterator[StoreReader]:
         yield found
 
 
-def going_on(number: int, if_alone: Hypothesis | None = None) -> Pending:
+def going_on(number: int, if_alone: Hypothesis | None = None) -> PendingEvent:
     """Return a save in whose midst the recorder looked."""
     cut = (Evidence(name=CUT_AT_END, weight=0.0, text="it goes on"),)
     one: Checkpoint = msgspec.structs.replace(save(number), id=0, evidence=cut, status=Status.INCOMPLETE)
-    event = PastEvent(start_ns=1, end_ns=2, bytes=3, shapes=frozenset(), paths=frozenset(),
+    event = HistoryEvent(start_ns=1, end_ns=2, bytes=3, shapes=frozenset(), paths=frozenset(),
                       processes=frozenset(), programs=frozenset())  # fmt: skip
-    return Pending(one, event, "", "b", if_alone)
+    return PendingEvent(one, event, "", "b", if_alone)
 
 
 class Host:
@@ -84,15 +84,15 @@ def test_checkpoints_under_way_are_shown_while_a_recorder_runs(path: Path, reade
     with closing(StoreWriter(path)) as writer:
         sure, unsure = going_on(7), going_on(8, Hypothesis.SAVE)
         writer.update_session(session)
-        writer.add_checkpoints([], {one.checkpoint.uid: encoded(one) for one in (sure, unsure)} | {"x": b"\xc1"}, ())
+        writer.add_checkpoints([], {one.checkpoint.uid: encode(one) for one in (sure, unsure)} | {"x": b"\xc1"}, ())
 
-    state = Follower(reader, host.rates()).state(NOW)
-    chosen = Follower(reader, host.rates(), job="tra*").state(NOW)
-    other = Follower(reader, host.rates(), job="other").state(NOW)
-    killed = Follower(reader, host.rates()).state(NOW + 30 * SECOND)
+    state = LiveReader(reader, host.rates()).state(NOW)
+    chosen = LiveReader(reader, host.rates(), job="tra*").state(NOW)
+    other = LiveReader(reader, host.rates(), job="other").state(NOW)
+    killed = LiveReader(reader, host.rates()).state(NOW + 30 * SECOND)
     with closing(StoreWriter(path)) as writer:
         writer.update_session(msgspec.structs.replace(session, clean=True))
-    ended = Follower(reader, host.rates()).state(NOW)
+    ended = LiveReader(reader, host.rates()).state(NOW)
 
     assert [one.uid for one in state.underway] == ["uid-7"]
     assert state.underway[0].usual_bytes == save(2).bytes
@@ -112,8 +112,8 @@ def test_device_rates_are_of_this_host_alone(path: Path, reader: StoreReader, ho
     with closing(StoreWriter(path)) as writer:
         writer.update_session(msgspec.structs.replace(reader.sessions()[-1], end_ns=NOW, clean=False))
 
-    assert [one.name for one in Follower(reader, host.rates()).state(NOW).devices] == ["sda", "eth0"]
-    assert Follower(reader, elsewhere.rates()).state(NOW).devices == ()
+    assert [one.name for one in LiveReader(reader, host.rates()).state(NOW).devices] == ["sda", "eth0"]
+    assert LiveReader(reader, elsewhere.rates()).state(NOW).devices == ()
 
 
 def test_a_rate_is_the_rise_between_two_readings(host: Host) -> None:
@@ -148,7 +148,7 @@ def test_bytes_are_counted_once_and_what_has_left_is_gone(host: Host) -> None:
     bridge = NicInfo("br0", None, None, None, False)  # noqa: FBT003
     disks = [msgspec.structs.replace(zero, device=name) for name in ("vda", "vda1", "sdb")]
     rates._update([partition, bridge, *(NicSample(name, *[0] * 8) for name in ("lo", "br0", "eth1")), *disks])
-    rates._update([Gone("device", "sdb"), RdmaSample("mlx5_0/1", None, 3_000, None, None, None)])
+    rates._update([EntityGone("device", "sdb"), RdmaSample("mlx5_0/1", None, 3_000, None, None, None)])
     host.now_ns += SECOND
 
     assert {one.name for one in rates.read()} == {"sda", "eth0", "vda", "eth1", "mlx5_0/1"}

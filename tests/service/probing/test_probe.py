@@ -19,24 +19,24 @@ from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.diagnose.ceilings import FULL, READ, STOPPED, TIME, Ceilings, Measure
 from ckptprof.errors import CkptprofError, PermissionDeniedError, UsageError
-from ckptprof.service.probing import planning
 from ckptprof.service.probing import probe as probing
-from ckptprof.service.probing.planning import Plan, busy_share, plan, room_bytes
-from ckptprof.service.probing.probe import ROWS, measured, probe
+from ckptprof.service.probing import probe_plan
+from ckptprof.service.probing.probe import ROWS, measured_row, probe
+from ckptprof.service.probing.probe_plan import ProbePlan, busy_share, plan_probe, usable_bytes
 from ckptprof_collectors.kernelfs import KernelFs
 
 MIB = 1 << 20
 SIZE = 32 * MIB
 
 
-def planned(directory: Path, *, size: int = SIZE, seconds: float = 0.02) -> Plan:
+def planned(directory: Path, *, size: int = SIZE, seconds: float = 0.02) -> ProbePlan:
     """Return a plan of moments."""
-    return plan(directory, size_bytes=size, phase_seconds=seconds, fs=KernelFs())
+    return plan_probe(directory, size_bytes=size, phase_seconds=seconds, fs=KernelFs())
 
 
-def ran(what: Plan, halt: threading.Event | None = None) -> tuple[Ceilings, dict[str, Measure]]:
+def ran(what: ProbePlan, halt: threading.Event | None = None) -> tuple[Ceilings, dict[str, Measure]]:
     """Run a plan; return what came out, and its rows by their names."""
-    found = probe(what, halt=halt or threading.Event(), tell=lambda *_: None)
+    found = probe(what, halt=halt or threading.Event(), on_row=lambda *_: None)
     return found, {one.id: one for one in found.measures}
 
 
@@ -44,7 +44,7 @@ def test_a_probe_measures_and_leaves_nothing(tmp_path: Path) -> None:
     """Every row has a rate or a reason; bytes over time is the rate; never more is written than was said."""
     what = planned(tmp_path)
     told: list[tuple[str, int, int]] = []
-    found = probe(what, halt=threading.Event(), tell=lambda row, number, total: told.append((row.id, number, total)))
+    found = probe(what, halt=threading.Event(), on_row=lambda row, number, total: told.append((row.id, number, total)))
 
     assert [one.id for one in found.measures] == [row.id for row in ROWS]
     assert [number for _, number, _ in told] == list(range(1, len(ROWS) + 1))
@@ -97,12 +97,12 @@ def test_a_limit_on_files_ends_in_an_honest_part(tmp_path: Path) -> None:
     """RLIMIT_FSIZE, which ends a write as a quota does: what went before it counts, and that it ended is said."""
     script = f"""
 import resource, sys, threading, msgspec
-from ckptprof.service.probing.planning import plan
+from ckptprof.service.probing.probe_plan import plan_probe
 from ckptprof.service.probing.probe import probe
 from ckptprof_collectors.kernelfs import KernelFs
 resource.setrlimit(resource.RLIMIT_FSIZE, ({3 * MIB + 512}, resource.RLIM_INFINITY))
-what = plan({str(tmp_path)!r}, size_bytes={64 * MIB}, phase_seconds=2.0, fs=KernelFs())
-sys.stdout.buffer.write(msgspec.json.encode(probe(what, halt=threading.Event(), tell=lambda *_: None)))
+what = plan_probe({str(tmp_path)!r}, size_bytes={64 * MIB}, phase_seconds=2.0, fs=KernelFs())
+sys.stdout.buffer.write(msgspec.json.encode(probe(what, halt=threading.Event(), on_row=lambda *_: None)))
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True, timeout=PATIENCE_SECONDS)
     found = msgspec.json.decode(done.stdout, type=Ceilings)
@@ -124,7 +124,7 @@ def test_a_full_file_system_is_told(tmp_path: Path) -> None:
         what = planned_anyway(tmp_path, size=256 * MIB, seconds=2.0)
         what = msgspec.structs.replace(what, footprint_bytes=1 << 30)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("ckptprof.service.probing.probe.room_bytes", lambda _: 1 << 30)  # others fill it meanwhile
+            patch.setattr("ckptprof.service.probing.probe.usable_bytes", lambda _: 1 << 30)  # others fill it meanwhile
             found, rows = ran(what)
         names = list(tmp_path.iterdir())
     finally:
@@ -136,10 +136,10 @@ def test_a_full_file_system_is_told(tmp_path: Path) -> None:
     assert names == []
 
 
-def planned_anyway(directory: Path, size: int, seconds: float) -> Plan:
+def planned_anyway(directory: Path, size: int, seconds: float) -> ProbePlan:
     """Return a plan for a file system that is too small for one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "_LEAST_FOOTPRINT", 0)
+        patch.setattr(probe_plan, "_MIN_FOOTPRINT", 0)
         return planned(directory, size=size, seconds=seconds)
 
 
@@ -165,13 +165,13 @@ def test_refused_direct_io_is_told(tmp_path: Path) -> None:
     """Of ramfs, were it not known for what it is: the rows that need it say so, the others are measured."""
     call("mount", "-t", "ramfs", "none", tmp_path)
     try:
-        what = Plan(
+        what = ProbePlan(
             path=str(tmp_path), directory=os.fsencode(tmp_path), mount_point=str(tmp_path), fs_type="odd",
             source="none", device=None, server=None, size_bytes=SIZE, footprint_bytes=SIZE,
                 phase_seconds=0.02, busy=None,
         )  # fmt: skip
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("ckptprof.service.probing.probe.room_bytes", lambda _: 1 << 30)  # ramfs says 0
+            patch.setattr("ckptprof.service.probing.probe.usable_bytes", lambda _: 1 << 30)  # ramfs says 0
             found, rows = ran(what)
     finally:
         call("umount", "-l", tmp_path)
@@ -187,7 +187,7 @@ def test_the_room_is_a_tenth_and_leaves_a_reserve(tmp_path: Path) -> None:
     """By the file system's own numbers for this user."""
     state = os.statvfs(tmp_path)
 
-    assert 0 <= room_bytes(os.fsencode(tmp_path)) <= state.f_bavail * state.f_frsize // 10 * 1.01
+    assert 0 <= usable_bytes(os.fsencode(tmp_path)) <= state.f_bavail * state.f_frsize // 10 * 1.01
     assert planned(tmp_path, size=1 << 50).footprint_bytes < 1 << 50
 
 
@@ -214,7 +214,7 @@ def test_hostile_names_are_survived(tmp_path: Path) -> None:
 
 def test_written_bytes_cannot_be_saved_on() -> None:
     """They do not compress, and no 4 KiB block comes twice, within a buffer or from one write to the next."""
-    data = probing.Data(64 << 10)
+    data = probing.UniqueData(64 << 10)
     blocks: set[bytes] = set()
     for _ in range(50):
         data.renew()
@@ -224,9 +224,9 @@ def test_written_bytes_cannot_be_saved_on() -> None:
     assert len(zlib.compress(bytes(data.view))) > len(data.view) * 0.98
 
 
-def limits(seconds: float = PATIENCE_SECONDS, most: int = 1 << 40) -> probing.Limits:
+def limits(seconds: float = PATIENCE_SECONDS, most: int = 1 << 40) -> probing.RowLimits:
     """Return limits."""
-    return probing.Limits(seconds, most, threading.Event())
+    return probing.RowLimits(seconds, most, threading.Event())
 
 
 @pytest.mark.parametrize(
@@ -236,12 +236,12 @@ def limits(seconds: float = PATIENCE_SECONDS, most: int = 1 << 40) -> probing.Li
         (limits(), lambda at: MIB * (at < 5), FULL),
     ],
 )  # fmt: skip
-def test_each_limit_ends_the_work(given: probing.Limits, step: Callable[[int], int], ended: str) -> None:
+def test_each_limit_ends_the_work(given: probing.RowLimits, step: Callable[[int], int], ended: str) -> None:
     """And is named."""
     tally = probing.repeat(step, itertools.count(), given)
 
     assert tally.ended == ended
-    assert tally.moved_bytes <= given.most_bytes
+    assert tally.transferred_bytes <= given.max_bytes
 
 
 def test_an_error_that_is_no_full_disk_is_raised() -> None:
@@ -259,19 +259,19 @@ def test_an_error_that_is_no_full_disk_is_raised() -> None:
 def test_workers_add_up() -> None:
     """From the first begin to the last end, with the worst ending."""
 
-    def work(moved: int, ended: str) -> probing.Tally:
+    def work(moved: int, ended: str) -> probing.RowResult:
         begin = time.perf_counter_ns()
-        return probing.Tally(begin, begin + 10, moved, ended)
+        return probing.RowResult(begin, begin + 10, moved, ended)
 
-    whole = probing.side_by_side([lambda: work(3, TIME), lambda: work(4, FULL), lambda: work(5, probing.SIZE)])
+    whole = probing.run_parallel([lambda: work(3, TIME), lambda: work(4, FULL), lambda: work(5, probing.SIZE)])
 
-    assert (whole.moved_bytes, whole.ended) == (12, FULL)
-    assert whole.spent_ns >= 10
+    assert (whole.transferred_bytes, whole.ended) == (12, FULL)
+    assert whole.duration_ns >= 10
 
 
 def test_nothing_done_is_no_rate() -> None:
     """But a reason."""
-    assert measured(ROWS[0], (probing.Tally(0, 5),)).missing == "no bytes were transferred"
+    assert measured_row(ROWS[0], (probing.RowResult(0, 5),)).missing == "no bytes were transferred"
 
 
 def test_a_busy_device_is_seen(tmp_path: Path) -> None:

@@ -14,42 +14,42 @@ import pytest
 from tests.patience import LIFETIME, PATIENCE_SECONDS
 
 from ckptprof.errors import CkptprofError, UsageError
-from ckptprof.service.probing import apart as probing_apart
-from ckptprof.service.probing.apart import NoAnswerError, Say, Stop, apart
+from ckptprof.service.probing import isolated as probing_apart
+from ckptprof.service.probing.isolated import NoAnswerError, OnReport, StopEvents, run_isolated
 
 
 def test_what_comes_of_it_is_returned_and_what_it_says_is_heard(tmp_path: Path) -> None:
     """Of another process, which has ended then."""
     said: list[str] = []
 
-    def work(say: Say) -> int:
+    def work(say: OnReport) -> int:
         say("one")
         say("two")
         return os.getpid()
 
-    pid = apart(work, tmp_path, heard=said.append, patience_seconds=PATIENCE_SECONDS)
+    pid = run_isolated(work, tmp_path, on_report=said.append, patience_seconds=PATIENCE_SECONDS)
     assert (said, pid != os.getpid()) == (["one", "two"], True)
 
 
 def test_what_it_raises_is_raised(tmp_path: Path) -> None:
     """With its hint; its end by another hand is an error as well."""
 
-    def refuse(_: Say) -> None:
+    def refuse(_: OnReport) -> None:
         raise UsageError("no", hint="do so")
 
-    def miss(_: Say) -> None:
+    def miss(_: OnReport) -> None:
         (tmp_path / "none").stat()
 
-    def die(_: Say) -> None:
+    def die(_: OnReport) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     with pytest.raises(UsageError, match="no") as told:
-        apart(refuse, tmp_path, patience_seconds=PATIENCE_SECONDS)
+        run_isolated(refuse, tmp_path, patience_seconds=PATIENCE_SECONDS)
     assert told.value.hint == "do so"
     with pytest.raises(FileNotFoundError):
-        apart(miss, tmp_path, patience_seconds=PATIENCE_SECONDS)
+        run_isolated(miss, tmp_path, patience_seconds=PATIENCE_SECONDS)
     with pytest.raises(CkptprofError, match="probing process was killed"):
-        apart(die, tmp_path, patience_seconds=PATIENCE_SECONDS)
+        run_isolated(die, tmp_path, patience_seconds=PATIENCE_SECONDS)
 
 
 def test_a_file_system_that_hangs_is_said_and_left_behind(tmp_path: Path) -> None:
@@ -57,11 +57,11 @@ def test_a_file_system_that_hangs_is_said_and_left_behind(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "gate")
     opening = [(os.POSIX_SPAWN_OPEN, 0, str(tmp_path / "gate"), os.O_RDONLY, 0)]
 
-    def sleep(_: Say) -> None:
+    def sleep(_: OnReport) -> None:
         os.posix_spawn("/bin/true", ["true"], {}, file_actions=opening)
 
     with pytest.raises(NoAnswerError, match=f"{tmp_path}: its file system has not answered for 2 s") as told:
-        apart(sleep, tmp_path, patience_seconds=2.0)
+        run_isolated(sleep, tmp_path, patience_seconds=2.0)
     (tmp_path / "gate").write_text("")
     assert (told.value.hangs, told.value.hint) == (True, probing_apart.END_THE_MOUNT)
 
@@ -69,15 +69,15 @@ def test_a_file_system_that_hangs_is_said_and_left_behind(tmp_path: Path) -> Non
 def test_a_host_that_is_too_busy_is_not_called_a_hanging_mount(tmp_path: Path) -> None:
     """A process that does not answer and could: it waits for a CPU, or for a disk that others use."""
     with pytest.raises(NoAnswerError, match=f"{tmp_path}: not read within 0.1 s: this host is too busy") as told:
-        apart(lambda _: time.sleep(float(LIFETIME)), tmp_path, patience_seconds=0.1)
+        run_isolated(lambda _: time.sleep(float(LIFETIME)), tmp_path, patience_seconds=0.1)
     assert (told.value.hangs, "umount" in str(told.value.hint)) == (False, False)
 
 
 def test_a_signal_ends_it(tmp_path: Path) -> None:
     """It is told to end, and what it has by then is returned."""
-    stop = Stop()
+    stop = StopEvents()
 
-    def work(say: Say) -> str:
+    def work(say: OnReport) -> str:
         told = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: told.set())
         say("ready")
@@ -87,11 +87,11 @@ def test_a_signal_ends_it(tmp_path: Path) -> None:
     def heard(_: str) -> None:
         stop.halt.set()
 
-    came = apart(work, tmp_path, heard=heard, patience_seconds=PATIENCE_SECONDS, stop=stop)
+    came = run_isolated(work, tmp_path, on_report=heard, patience_seconds=PATIENCE_SECONDS, stop=stop)
     assert came == "as far as it came"
 
 
-def ignore(say: Say) -> None:
+def ignore(say: OnReport) -> None:
     """Go on whatever is signalled."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     say("ready")
@@ -100,21 +100,21 @@ def ignore(say: Say) -> None:
 
 def test_an_end_has_as_long_as_a_phase(tmp_path: Path) -> None:
     """Its files are removed over a slow way, too."""
-    stop = Stop()
+    stop = StopEvents()
     with pytest.raises(NoAnswerError, match=r"not read within 0\.3 s"):
-        apart(ignore, tmp_path, heard=lambda _: stop.halt.set(), patience_seconds=0.3, stop=stop)
+        run_isolated(ignore, tmp_path, on_report=lambda _: stop.halt.set(), patience_seconds=0.3, stop=stop)
 
 
 def test_who_gives_up_waits_no_longer(tmp_path: Path) -> None:
     """A person who signals twice."""
-    stop = Stop()
+    stop = StopEvents()
 
     def heard(_: str) -> None:
         stop.halt.set()
         stop.give_up.set()
 
     with pytest.raises(NoAnswerError):
-        apart(ignore, tmp_path, heard=heard, patience_seconds=float(LIFETIME), stop=stop)
+        run_isolated(ignore, tmp_path, on_report=heard, patience_seconds=float(LIFETIME), stop=stop)
 
 
 def test_while_both_are_stopped_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,8 +122,8 @@ def test_while_both_are_stopped_nobody_waits(tmp_path: Path, monkeypatch: pytest
     clock = itertools.count(0, 3600.0)
     monkeypatch.setattr(probing_apart, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
-    def work(_: Say) -> str:
+    def work(_: OnReport) -> str:
         time.sleep(0.3)
         return "done"
 
-    assert apart(work, tmp_path, patience_seconds=PATIENCE_SECONDS) == "done"
+    assert run_isolated(work, tmp_path, patience_seconds=PATIENCE_SECONDS) == "done"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, Measure, ceiling_for, fastest
-from ckptprof.service.probing import kept
+from ckptprof.service.probing import stored_ceilings
 
 
 def found(
@@ -41,24 +41,24 @@ ROWS = (
 def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     """One file for each mount, the newest last, readable by the owner only, and nothing beside them."""
     first, second = found("/a", at_ns=2, measures=ROWS), found("/b", at_ns=1)
-    paths = [kept.keep(tmp_path / "state", one) for one in (first, second, first)]
+    paths = [stored_ceilings.store_ceilings(tmp_path / "state", one) for one in (first, second, first)]
 
-    assert kept.load_ceilings(tmp_path / "state") == (second, first)
+    assert stored_ceilings.load_ceilings(tmp_path / "state") == (second, first)
     assert {path.stat().st_mode & 0o777 for path in paths if path} == {0o600}
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
-    assert sorted(path.name for path in (tmp_path / "state" / kept.FOLDER).iterdir()) == sorted(
+    assert sorted(path.name for path in (tmp_path / "state" / stored_ceilings.FOLDER).iterdir()) == sorted(
         {path.name for path in paths if path}
     )
 
 
 def test_nothing_kept_is_nothing(tmp_path: Path) -> None:
     """A state directory that is not there is no error."""
-    assert kept.load_ceilings(tmp_path / "nowhere") == ()
+    assert stored_ceilings.load_ceilings(tmp_path / "nowhere") == ()
 
 
 def test_damaged_files_are_survived(tmp_path: Path) -> None:
     """Torn, empty, foreign, huge, of impossible values or a newer format, links, pipes and directories."""
-    path = kept.keep(tmp_path, found())
+    path = stored_ceilings.store_ceilings(tmp_path, found())
     assert path is not None
     whole = path.read_bytes()
     bad = {
@@ -74,34 +74,34 @@ def test_damaged_files_are_survived(tmp_path: Path) -> None:
     (path.parent / "folder.json").mkdir()
     os.mkfifo(path.parent / "pipe.json")
 
-    assert kept.load_ceilings(tmp_path) == (found(),)
-    assert kept.keep(tmp_path, found(at_ns=5)) == path
-    assert kept.load_ceilings(tmp_path) == (found(at_ns=5),)
+    assert stored_ceilings.load_ceilings(tmp_path) == (found(),)
+    assert stored_ceilings.store_ceilings(tmp_path, found(at_ns=5)) == path
+    assert stored_ceilings.load_ceilings(tmp_path) == (found(at_ns=5),)
 
 
 def test_a_probe_that_was_broken_off_replaces_no_whole_one(tmp_path: Path) -> None:
     """But it is kept if it is the only one, or the other was broken off, too."""
-    assert kept.keep(tmp_path, found(at_ns=1, complete=False)) is not None
-    assert kept.keep(tmp_path, found(at_ns=2)) is not None
-    assert kept.keep(tmp_path, found(at_ns=3, complete=False)) is None
-    assert [one.at_ns for one in kept.load_ceilings(tmp_path)] == [2]
+    assert stored_ceilings.store_ceilings(tmp_path, found(at_ns=1, complete=False)) is not None
+    assert stored_ceilings.store_ceilings(tmp_path, found(at_ns=2)) is not None
+    assert stored_ceilings.store_ceilings(tmp_path, found(at_ns=3, complete=False)) is None
+    assert [one.at_ns for one in stored_ceilings.load_ceilings(tmp_path)] == [2]
 
 
 def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
     """The oldest go, and what a killed writer left; a writer at work is left alone."""
-    folder = tmp_path / kept.FOLDER
+    folder = tmp_path / stored_ceilings.FOLDER
     folder.mkdir()
-    for number in range(kept.MOST_FILES + 5):
+    for number in range(stored_ceilings.MAX_FILES + 5):
         (folder / f"{number:016x}.json").write_text("{}")
         os.utime(folder / f"{number:016x}.json", ns=(number, number))
     (folder / ".x.json.999999999").touch()
     (folder / f".y.json.{os.getppid()}").touch()
-    path = kept.keep(tmp_path, found())
+    path = stored_ceilings.store_ceilings(tmp_path, found())
 
     names = sorted(one.name for one in folder.iterdir())
     assert path is not None
     assert path.name in names
-    assert len([name for name in names if not name.startswith(".")]) == kept.MOST_FILES
+    assert len([name for name in names if not name.startswith(".")]) == stored_ceilings.MAX_FILES
     assert f"{5:016x}.json" not in names
     assert f"{6:016x}.json" in names
     assert [name for name in names if name.startswith(".")] == [f".y.json.{os.getppid()}"]
@@ -109,8 +109,8 @@ def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
 
 def test_the_state_directory_is_that_of_the_database(tmp_path: Path) -> None:
     """Given as a path or as a URL."""
-    assert kept.state_directory(str(tmp_path / "x.db")) == tmp_path
-    assert kept.state_directory(f"sqlite:///{tmp_path}/x.db") == tmp_path
+    assert stored_ceilings.state_directory(str(tmp_path / "x.db")) == tmp_path
+    assert stored_ceilings.state_directory(f"sqlite:///{tmp_path}/x.db") == tmp_path
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_the_best_rate_of_a_direction() -> None:
 
 def test_what_an_earlier_version_kept_speaks_too(tmp_path: Path) -> None:
     """Its rows of names, syncs and small operations are the best of nothing."""
-    path = kept.keep(tmp_path, found())
+    path = stored_ceilings.store_ceilings(tmp_path, found())
     assert path is not None
     rows = [
         {"id": "write-direct", "work": "write", "operation_bytes": 1 << 20, "direct": True, "bytes_per_second": 7.0,
@@ -157,7 +157,7 @@ def test_what_an_earlier_version_kept_speaks_too(tmp_path: Path) -> None:
         {"id": "create", "work": "create", "operation_bytes": None, "direct": None, "operations_per_second": 5.0},
     ]  # fmt: skip
     path.write_text(json.dumps(json.loads(path.read_text()) | {"measures": rows}))
-    (one,) = kept.load_ceilings(tmp_path)
+    (one,) = stored_ceilings.load_ceilings(tmp_path)
     best = fastest(one, WRITE)
 
     assert best is not None

@@ -14,14 +14,14 @@ import pytest
 from tests.descriptors import held
 from tests.kernel.filesystems import call
 
-from ckptprof.service.probing.planning import PREFIX, Place, remove_stale, working
+from ckptprof.service.probing.probe_plan import PREFIX, ProbeFiles, probe_files, remove_stale
 
 OURS = f"{PREFIX}{os.uname().nodename}-"
 HOLD = """
 import os, sys
-from ckptprof.service.probing.planning import Place
-place = Place(sys.argv[1])
-place._nameless = False
+from ckptprof.service.probing.probe_plan import ProbeFiles
+place = ProbeFiles(sys.argv[1])
+place._supports_tmpfile = False
 os.write(place.open(direct=False), b"x")
 print("ready", flush=True)
 sys.stdin.read()
@@ -59,8 +59,8 @@ def tidied(directory: Path) -> list[str]:
 @pytest.mark.parametrize("nameless", [True, False])
 def test_nothing_is_left(nameless: bool, tmp_path: Path) -> None:  # noqa: FBT001 # a parameter
     """With and without names for the files, which only their owner could read."""
-    with working(str(tmp_path)) as place:
-        place._nameless = nameless  # as on a file system without O_TMPFILE
+    with probe_files(str(tmp_path)) as place:
+        place._supports_tmpfile = nameless  # as on a file system without O_TMPFILE
         fd = place.open(direct=False)
         os.write(fd, b"x" * 5000)
         inside = left(tmp_path)
@@ -75,8 +75,8 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
     """Whatever happens while it is there."""
 
     def fail() -> None:
-        with working(str(tmp_path)) as place:
-            place._nameless = False
+        with probe_files(str(tmp_path)) as place:
+            place._supports_tmpfile = False
             place.open(direct=False)
             raise ZeroDivisionError
 
@@ -89,7 +89,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path) -> None:
 def test_descriptors_are_given_back(tmp_path: Path) -> None:
     """All of them, so that a process may probe often."""
     before = held()
-    place = Place(str(tmp_path))
+    place = ProbeFiles(str(tmp_path))
     place.open(direct=False)
     place.close()
     place.close()
@@ -141,7 +141,7 @@ def test_a_file_system_without_direct_io_says_so(tmp_path: Path) -> None:
     """And keeps no name of the file that was refused."""
     call("mount", "-t", "ramfs", "none", tmp_path)
     try:
-        with working(str(tmp_path)) as place:
+        with probe_files(str(tmp_path)) as place:
             with pytest.raises(OSError, match="Invalid argument") as refused:
                 place.open(direct=True)
             names = left(tmp_path)
@@ -164,7 +164,7 @@ def test_fuse_keeps_nothing_either(tmp_path: Path) -> None:
     call("bindfs", below, place)
     try:
         for _ in range(5):
-            with working(str(place)) as made:
+            with probe_files(str(place)) as made:
                 for _ in range(4):
                     os.write(made.open(direct=False), b"x" * 10_000)
         names = left(below)

@@ -7,7 +7,7 @@ from tests.detect.stage import MIB, SECOND_NS, TORCH_ZIP, Stage
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint
-from ckptprof.service.recorder.recorder import Detection
+from ckptprof.service.recorder.recorder import GuardedDetector
 from ckptprof_collectors.samples import Frame
 
 
@@ -17,7 +17,7 @@ def test_a_fault_is_told_and_counted_and_later_saves_are_found(monkeypatch: pyte
     trainer = stage.process()
     for number, at_s in enumerate((2.0, 10.0, 18.0), start=1):
         stage.write(trainer, f"/ckpt/step_{number}.pt", at_s, 0.5, 200 * MIB, magic=TORCH_ZIP)
-    feed = Detector.feed
+    feed = Detector.ingest
     begin_ns = stage.header().at_ns
 
     def breaking(self: Detector, frame: Frame) -> list[Checkpoint]:
@@ -25,9 +25,9 @@ def test_a_fault_is_told_and_counted_and_later_saves_are_found(monkeypatch: pyte
             raise ValueError("a name\nwith a line end")
         return feed(self, frame)
 
-    monkeypatch.setattr(Detector, "feed", breaking)
+    monkeypatch.setattr(Detector, "ingest", breaking)
     told: list[str] = []
-    detection = Detection(stage.header(), saved_paths=(), complain=told.append)
+    detection = GuardedDetector(stage.header(), saved_paths=(), complain=told.append)
 
     found: list[Checkpoint] = []
     for frame in stage.frames(24.0):

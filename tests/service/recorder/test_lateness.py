@@ -19,10 +19,10 @@ def said(lateness: list[float], monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     """Return what a recorder says whose frames, one a second, come by so many seconds late."""
     recorder = Recorder(None, None)
     stage = Stage(hz=1.0)
-    recorder.take(stage.header())
+    recorder.ingest(stage.header())
     for number, (frame, late_s) in enumerate(zip(stage.frames(len(lateness) - 1.0), lateness, strict=True)):
         monkeypatch.setattr(time, "monotonic_ns", lambda at_s=number + late_s: MONOTONIC_NS + round(at_s * SECOND_NS))
-        recorder.take(frame)
+        recorder.ingest(frame)
     return [line.rpartition("ckptprof: ")[2] for line in capsys.readouterr().err.splitlines()]
 
 
@@ -42,10 +42,10 @@ def test_its_metrics_say_by_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = Metrics()
     recorder = Recorder(None, metrics)
     stage = Stage(hz=1.0)
-    recorder.take(stage.header())
+    recorder.ingest(stage.header())
     monkeypatch.setattr(time, "monotonic_ns", lambda: MONOTONIC_NS + 17 * SECOND_NS)
     for frame in stage.frames(2.0):
-        recorder.take(frame)
+        recorder.ingest(frame)
     recorder.housekeeping(stage.wall(2.0))
 
     assert "ckptprof_recorder_behind_seconds 15.0" in generate_latest(metrics).decode().splitlines()

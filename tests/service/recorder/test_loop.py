@@ -15,7 +15,7 @@ from ckptprof.errors import CkptprofError
 from ckptprof.recording import Frame, Header, Unpacker, pack
 from ckptprof.service.recorder import loop as looping
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
-from ckptprof.service.recorder.signals import Caught
+from ckptprof.service.recorder.signals import CaughtSignal
 
 HEADER = Header(
     uid="u", host="h", boot_id="b", kernel="k", ckptprof="1", level="poll", at_ns=0, wall_ns=0, ticks_per_second=100,
@@ -33,7 +33,7 @@ class Piped:
         self._unpacker = Unpacker()
         self.stopped = threading.Event()
         self.killed = False
-        self.is_crowded = False
+        self.has_backlog = False
 
     def fileno(self) -> int:
         """Return what to wait for."""
@@ -74,7 +74,7 @@ class Told:
 
     def __init__(self) -> None:
         self._read_fd, self._write_fd = os.pipe()
-        self._caught: list[Caught] = []
+        self._caught: list[CaughtSignal] = []
 
     def fileno(self) -> int:
         """Return what to wait for."""
@@ -82,10 +82,10 @@ class Told:
 
     def tell(self, number: int) -> None:
         """Let a signal come."""
-        self._caught.append(Caught(number, from_terminal=False))
+        self._caught.append(CaughtSignal(number, from_terminal=False))
         os.write(self._write_fd, b"!")
 
-    def take(self) -> list[Caught]:
+    def pop_all(self) -> list[CaughtSignal]:
         """Return the signals that have come."""
         os.read(self._read_fd, 4096)
         caught, self._caught = self._caught, []
@@ -119,17 +119,17 @@ def test_silence_is_a_lost_sampler(sampler: Piped, monkeypatch: pytest.MonkeyPat
     loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
 
     with pytest.raises(SamplerLostError, match="no message"):
-        wait_until(lambda: loop.turn(0.02))
+        wait_until(lambda: loop.poll(0.02))
 
 
 def test_a_stop_of_all_of_us_is_no_silence(sampler: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
     """After Ctrl-Z and fg, or a pause of the machine, the clock has run and nobody else has."""
     monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.2)
     loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
-    loop.turn(0.01)
+    loop.poll(0.01)
     time.sleep(0.3)  # as if stopped between two turns
 
-    assert loop.turn(0.01) == []
+    assert loop.poll(0.01) == []
 
 
 @pytest.mark.parametrize("what", ["garbage", "judgement"])
@@ -143,7 +143,7 @@ def test_nonsense_and_faults_are_a_lost_sampler(sampler: Piped, what: str) -> No
     os.write(sampler.write_fd, b"\x04\0\0\0junk" if what == "garbage" else pack(HEADER))
 
     with pytest.raises(SamplerLostError, match="damaged" if what == "garbage" else "KeyError"):
-        loop.turn(1)
+        loop.poll(1)
 
 
 def test_an_error_with_a_line_of_its_own_passes(sampler: Piped) -> None:
@@ -156,7 +156,7 @@ def test_an_error_with_a_line_of_its_own_passes(sampler: Piped) -> None:
     os.write(sampler.write_fd, pack(HEADER))
 
     with pytest.raises(CkptprofError, match="no room"):
-        loop.turn(1)
+        loop.poll(1)
 
 
 def drain_with(sampler: Piped, trap: Told, *told: tuple[float, int], frames: float | None) -> tuple[Loop, list[Frame]]:
@@ -189,8 +189,8 @@ def test_signals_that_ask_for_no_haste_cut_nothing_off(sampler: Piped, trap: Tol
     """An orphan that ends while we drain made us kill the sampler before its last frames."""
     loop, frames = drain_with(sampler, trap, (0.05, number), (0.3, number), frames=0.4)
 
-    assert loop.ended
-    assert not loop.hurried
+    assert loop.has_ended
+    assert not loop.is_hurried
     assert len(frames) == 1
 
 
@@ -201,7 +201,7 @@ def test_the_twin_of_the_signal_that_ends_us_is_no_haste(
     monkeypatch.setattr(looping, "GRACE_SECONDS", PATIENCE_SECONDS)
     loop, frames = drain_with(sampler, trap, (0.0, signal.SIGTERM), frames=0.2)
 
-    assert loop.ended
+    assert loop.has_ended
     assert len(frames) == 1
 
 
@@ -210,7 +210,7 @@ def test_a_second_signal_later_is_haste(sampler: Piped, trap: Told, monkeypatch:
     monkeypatch.setattr(looping, "GRACE_SECONDS", 0.05)
     loop, frames = drain_with(sampler, trap, (0.2, signal.SIGINT), frames=None)
 
-    assert loop.hurried
+    assert loop.is_hurried
     assert sampler.killed
     assert frames == []
 
@@ -225,7 +225,7 @@ def test_a_signal_is_heard_however_many_frames_wait(
     os.write(sampler.write_fd, pack(HEADER) + pack(FRAME) * 1000)
     trap.tell(signal.SIGTERM)
 
-    caught = loop.turn()
+    caught = loop.poll()
     ended = loop.drain(0.3)
 
     assert [one.number for one in caught] == [signal.SIGTERM]
@@ -241,13 +241,13 @@ def test_frames_that_come_often_are_read_together(sampler: Piped, trap: Told, mo
     loop = Loop(sampler, trap, taken.append)  # type: ignore[arg-type]
     for message in (HEADER, FRAME):
         os.write(sampler.write_fd, pack(message))
-        loop.turn()
+        loop.poll()
     os.write(sampler.write_fd, pack(FRAME) * 3)
     trap.tell(signal.SIGCHLD)
 
-    caught = loop.turn()
+    caught = loop.poll()
     resting = len(taken)
-    loop.turn(0.01)
+    loop.poll(0.01)
 
     assert [one.number for one in caught] == [signal.SIGCHLD]
     assert (resting, len(taken)) == (2, 5)

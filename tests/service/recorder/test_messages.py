@@ -40,12 +40,12 @@ def _checkpoint(**fields: Any) -> Checkpoint:
 )  # fmt: skip
 def test_a_checkpoint_is_told_in_a_line(fields: dict[str, Any], begin: str) -> None:
     """With what matters most of it in front."""
-    assert messages.describe(_checkpoint(**fields)).startswith(begin)
+    assert messages.summary_line(_checkpoint(**fields)).startswith(begin)
 
 
 def test_a_line_stays_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the names are."""
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
-    messages.say(messages.describe(_checkpoint(job="\x1b[2J\n", path="/\n\udcff")))
+    messages.info(messages.summary_line(_checkpoint(job="\x1b[2J\n", path="/\n\udcff")))
 
     assert capsys.readouterr().err.count("\n") == 1

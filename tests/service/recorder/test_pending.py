@@ -11,14 +11,14 @@ import pytest
 from tests.detect.stage import MIB, SECOND_NS, Actor, Stage
 from tests.recording.restarting import restarted
 
-from ckptprof.detect.describe.revisions import newest
-from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.describe.revisions import latest_revisions
+from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.tolerances import PATIENCE_NS
 from ckptprof.model import CUT_BETWEEN, Checkpoint, Kind, Status
 from ckptprof.recording import Frame, Header
 from ckptprof.service.recorder import recorder as recording
-from ckptprof.service.recorder.pending import encoded
+from ckptprof.service.recorder.pending import encode
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.writerthread import WriterThread
 
@@ -43,11 +43,11 @@ def told(stage: Stage, cut_s: float, done: str, *, boot_id: str | None = None) -
     cut_ns = header.at_ns + int(cut_s * SECOND_NS)
     before, begun, after = restarted(header, frames, cut_ns, cut_ns + SECOND_NS)
     begun = msgspec.structs.replace(begun, boot_id=boot_id or header.boot_id)
-    first = Recorder(None, None, left=[])
+    first = Recorder(None, None, pending=[])
     if done == "sampler-killed":
         return ended(first, (header, *before, begun, *after))
     detector = Detector(header)
-    found = [one for frame in before for one in detector.feed(frame)]
+    found = [one for frame in before for one in detector.ingest(frame)]
     left = detector.pending()
     if done == "agent-restarted":
         found += detector.pause()
@@ -57,16 +57,16 @@ def told(stage: Stage, cut_s: float, done: str, *, boot_id: str | None = None) -
         left = detector.pending()
     cut = [one for one in found if one.cuts]
     kept = msgspec.msgpack.decode(
-        msgspec.msgpack.encode([msgspec.Raw(encoded(one)) for one in left]), type=list[Pending]
+        msgspec.msgpack.encode([msgspec.Raw(encode(one)) for one in left]), type=list[PendingEvent]
     )
-    return [*found, *ended(Recorder(None, None, left=kept, cut=cut), (begun, *after))]
+    return [*found, *ended(Recorder(None, None, pending=kept, truncated=cut), (begun, *after))]
 
 
 def ended(recorder: Recorder, messages: tuple[Header | Frame, ...]) -> list[Checkpoint]:
     """Return what a recorder tells in all its life."""
     recorder.keep_checkpoints = True
     for message in messages:
-        recorder.take(message)
+        recorder.ingest(message)
     recorder.end(clean=True)
     return recorder.checkpoints
 
@@ -88,7 +88,7 @@ def test_the_series_goes_on(cut_s: float, done: str, *, trace: bool) -> None:
 @DONE
 def test_a_save_in_the_midst_of_a_series_is_one(done: str, *, trace: bool) -> None:
     """Neither part of it is as large as the others; it is told as one, with a gap."""
-    found = newest(told(saved(6, trace=trace, seconds=4.0), 24.0, done))
+    found = latest_revisions(told(saved(6, trace=trace, seconds=4.0), 24.0, done))
 
     assert [one.path for one in found] == NAMES
     cut = found[2]
@@ -119,11 +119,11 @@ def test_a_look_in_haste_keeps_what_was_foreseen_before() -> None:
         stage.write(trainer, f"/run/{number}/model.pt", 3.0, 20.0, 200 * MIB)
     detector = Detector(stage.header())
     for frame in stage.frames(8):
-        detector.feed(frame)
+        detector.ingest(frame)
     found = []
     for _ in range(3):
         haste = itertools.count()
-        found.append((len(detector.pending(lambda haste=haste: next(haste) > 0)), detector.left_out_events))
+        found.append((len(detector.pending(lambda haste=haste: next(haste) > 0)), detector.omitted_event_count))
 
     assert found == [(1, 2), (2, 0), (3, 0)]
 
@@ -136,7 +136,7 @@ def test_a_long_save_is_foreseen_often_enough_to_be_joined() -> None:
     detector = Detector(stage.header())
     ages_ns = []
     for frame in stage.frames(900):
-        detector.feed(frame)
+        detector.ingest(frame)
         ages_ns += [frame.wall_ns - one.checkpoint.end_ns for one in detector.pending(closely=False)]
 
     assert ages_ns
@@ -151,10 +151,10 @@ def test_an_end_in_haste_judges_what_it_has_time_for() -> None:
         stage.write(trainer, f"/run/{number}/model.pt", 3.0, 1.0, 20 * MIB)
     haste = itertools.count()
     writer = Mock(spec=WriterThread)
-    recorder = Recorder(writer, None, left=[])
-    recorder.take(stage.header())
+    recorder = Recorder(writer, None, pending=[])
+    recorder.ingest(stage.header())
     for frame in stage.frames(5):
-        recorder.take(frame)
+        recorder.ingest(frame)
     recorder.end(clean=True, hurried=lambda: next(haste) >= 6)
 
     told, pending = writer.put_checkpoints.call_args.args
@@ -170,11 +170,11 @@ def kept_at(monkeypatch: pytest.MonkeyPatch, costs_ns: list[int]) -> list[int]:
     monkeypatch.setattr(time, "thread_time_ns", lambda: next(clock))
     times_ns: list[int] = []
     writer = Mock(spec=WriterThread)
-    recorder = Recorder(writer, None, left=[])
+    recorder = Recorder(writer, None, pending=[])
     stage = saved(6, trace=True)
-    recorder.take(stage.header())
+    recorder.ingest(stage.header())
     for frame in stage.frames(60):
-        recorder.take(frame)
+        recorder.ingest(frame)
         times_ns += [frame.at_ns - stage.header().at_ns for call in writer.put_checkpoints.mock_calls if call.args[1]]
         writer.reset_mock()
     return times_ns
@@ -182,17 +182,17 @@ def kept_at(monkeypatch: pytest.MonkeyPatch, costs_ns: list[int]) -> list[int]:
 
 def test_what_there_is_no_room_for_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seventy jobs save at the same time: the 64 largest saves are kept, and each other one is counted once."""
-    monkeypatch.setattr(recording, "_PENDING_SECONDS", 60.0)
+    monkeypatch.setattr(recording, "_PENDING_TIMEOUT_SECONDS", 60.0)
     stage = Stage(trace=True)
     for number in range(70):
         trainer = stage.process(pid=1000 + number, runtimes=("torch",))
         stage.write(trainer, f"/run/{number}/model.pt", 3.0, 6.0, (20 + number) * MIB)
     counts = {"dropped_windows": 0, "store_errors": 0, "damaged_databases": 0}
     writer, metrics = Mock(spec=WriterThread, **counts), Mock()
-    recorder = Recorder(writer, metrics, left=[])
-    recorder.take(stage.header())
+    recorder = Recorder(writer, metrics, pending=[])
+    recorder.ingest(stage.header())
     for frame in stage.frames(8):
-        recorder.take(frame)
+        recorder.ingest(frame)
     recorder.housekeeping(0)
 
     *_, (_, pending) = (call.args for call in writer.put_checkpoints.mock_calls)

@@ -33,13 +33,13 @@ def watched(audience: Audience, *, trace: bool, left: list[object] | None) -> tu
     for rank in range(2):
         actor = stage.process(100 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "2"})
         stage.write(actor, f"/ckpt/step_5/__{rank}_0.distcp", SAVED_S[0], SAVED_S[1] / (2 - rank), SIZE // 2)
-    recorder = Recorder(None, None, left=left, live=audience)  # type: ignore[arg-type]
+    recorder = Recorder(None, None, pending=left, live=audience)  # type: ignore[arg-type]
     recorder.keep_checkpoints = True
-    recorder.take(stage.header())
+    recorder.ingest(stage.header())
     found: dict[int, State] = {}
     second = 1
     for frame in stage.frames(60.0):
-        recorder.take(frame)
+        recorder.ingest(frame)
         if frame.at_ns >= MONOTONIC_NS + second * SECOND_NS:
             recorder.housekeeping(frame.wall_ns)
             if audience.states:
@@ -73,9 +73,9 @@ def test_one_that_begins_waits_for_nobody(*, trace: bool) -> None:
     actor = stage.process(100, environment={"RANK": "0", "WORLD_SIZE": "1"})
     stage.write(actor, "/ckpt/step_5/__0_0.distcp", *SAVED_S, SIZE)
     recorder = Recorder(None, None, live=audience)
-    recorder.take(stage.header())
+    recorder.ingest(stage.header())
     for frame in stage.frames(sum(SAVED_S)):
-        recorder.take(frame)
+        recorder.ingest(frame)
 
     (told,) = audience.states
     assert [one.step for one in told.underway] == [5]

@@ -19,12 +19,12 @@ def test_a_save_that_becomes_durable_later_is_told_once_and_reported_as_durable(
         stage.extra.append((at_s, msgspec.structs.replace(stage.fact(move, at_s), unwritten_bytes=unwritten)))
     told: list[Checkpoint] = []
     metrics = Metrics()
-    recorder = Recorder(None, metrics, tell=told.append)
+    recorder = Recorder(None, metrics, report=told.append)
     recorder.keep_checkpoints = True
 
-    recorder.take(stage.header())
+    recorder.ingest(stage.header())
     for frame in stage.frames(30.0):
-        recorder.take(frame)
+        recorder.ingest(frame)
     recorder.end(clean=True)
 
     assert [checkpoint.durable_ns for checkpoint in told] == [None]

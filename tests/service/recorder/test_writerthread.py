@@ -17,17 +17,17 @@ import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.past_events import PastEvent
+from ckptprof.detect.events.deferred import PendingEvent
+from ckptprof.detect.events.event_history import HistoryEvent
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Level, Pattern, Session
 from ckptprof.service.recorder import writerthread
-from ckptprof.service.recorder.database import Database
-from ckptprof.service.recorder.pending import left_pending
+from ckptprof.service.recorder.pending import load_pending
+from ckptprof.service.recorder.recorder_database import RecorderDatabase
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store import retention
 from ckptprof.store import writer as writer_module
-from ckptprof.store.problems import StoreBusyError, StorePassingError
+from ckptprof.store.problems import StoreBusyError, StoreTransientError
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import Window
 from ckptprof.store.writer import StoreWriter
@@ -60,7 +60,8 @@ class Kept:
         self.path = path
         self.complaints: list[str] = []
         self.writer = WriterThread(
-            Database(path, lambda: StoreWriter(path), shared=shared, waits=waits), complain=self.complaints.append
+            RecorderDatabase(path, lambda: StoreWriter(path), shared=shared, retries=waits),
+            complain=self.complaints.append,
         )
 
     def stored(self) -> list[str]:
@@ -122,7 +123,7 @@ def test_a_checkpoint_does_not_wait_for_compaction(keep: Callable[..., Kept], mo
         with contextlib.closing(sqlite3.connect(kept.path)) as opened:
             return int(opened.execute("SELECT count(*) FROM minutes").fetchone()[0])
 
-    def compacting(*arguments: Any) -> retention.Compacted:
+    def compacting(*arguments: Any) -> retention.CompactionResult:
         kept.writer.put_checkpoints([save(1)] if not left else [])
         return compact(*arguments)
 
@@ -185,7 +186,7 @@ def test_two_share_a_database(keep: Callable[..., Kept]) -> None:
 
 def test_one_that_is_held_is_refused_to_others(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:
     """An agent keeps its database open: a run is told so after a moment, and the agent is not disturbed."""
-    monkeypatch.setattr("ckptprof.service.recorder.database.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("ckptprof.service.recorder.recorder_database.BUSY_SECONDS", 0.2)
     agent = keep()
 
     with pytest.raises(StoreBusyError):
@@ -242,10 +243,12 @@ def test_a_database_that_a_disk_damages_is_replaced(keep: Callable[..., Kept], *
     assert not kept.complaints or "is damaged" in kept.complaints[0]
 
 
-def pending(number: int) -> Pending:
+def pending(number: int) -> PendingEvent:
     """Return an event that waits."""
-    event = PastEvent(0, 1, 1, frozenset(("/#",)), frozenset((f"/c{number}",)), frozenset(((1, 2),)), frozenset(("p",)))
-    return Pending(save(number), event, "/", "boot", Hypothesis.NOTHING)
+    event = HistoryEvent(
+        0, 1, 1, frozenset(("/#",)), frozenset((f"/c{number}",)), frozenset(((1, 2),)), frozenset(("p",))
+    )
+    return PendingEvent(save(number), event, "/", "boot", Hypothesis.NOTHING)
 
 
 def test_what_is_not_told_yet_is_kept_until_it_is(keep: Callable[..., Kept]) -> None:
@@ -256,17 +259,17 @@ def test_what_is_not_told_yet_is_kept_until_it_is(keep: Callable[..., Kept]) -> 
         kept.writer.put_checkpoints([], waiting)
         wait_until(lambda: not kept.writer.queued)
 
-        assert [msgspec.to_builtins(one) for one in left_pending(kept.path)] == [
+        assert [msgspec.to_builtins(one) for one in load_pending(kept.path)] == [
             msgspec.to_builtins(one) for one in waiting
         ]
     kept.writer.put_checkpoints([save(1)], [second])
     assert kept.writer.close(PATIENCE_SECONDS)
     after = keep()
-    assert [one.checkpoint.uid for one in left_pending(kept.path)] == ["c2"]
+    assert [one.checkpoint.uid for one in load_pending(kept.path)] == ["c2"]
     after.writer.put_checkpoints([save(2)], [])
     assert after.writer.close(PATIENCE_SECONDS)
 
-    assert left_pending(kept.path) == []
+    assert load_pending(kept.path) == []
     assert after.stored() == ["/c1", "/c2"]
 
 
@@ -280,11 +283,11 @@ def test_what_is_told_goes_with_what_was_not(keep: Callable[..., Kept], monkeypa
     kept.writer.put_checkpoints([save(1)], [])
     wait_until(lambda: kept.complaints)
 
-    assert [one.checkpoint.uid for one in left_pending(kept.path)] == ["c1"]
+    assert [one.checkpoint.uid for one in load_pending(kept.path)] == ["c1"]
     assert kept.stored() == []
     monkeypatch.setattr(writer_module, "put_checkpoint", put)
     wait_until(lambda: kept.stored() == ["/c1"])
-    assert left_pending(kept.path) == []
+    assert load_pending(kept.path) == []
 
 
 def test_what_is_left_in_a_form_of_another_version_is_passed_over(keep: Callable[..., Kept]) -> None:
@@ -295,7 +298,7 @@ def test_what_is_left_in_a_form_of_another_version_is_passed_over(keep: Callable
     writer.add_checkpoints([], {"c1": b"\x81\xa1x\x01"})
     writer.close()
 
-    assert left_pending(kept.path) == []
+    assert load_pending(kept.path) == []
 
 
 def test_a_service_waits_for_a_database_that_is_held(keep: Callable[..., Kept], tmp_path: Path) -> None:
@@ -315,10 +318,10 @@ def test_what_a_new_start_alone_may_mend_ends_a_service_at_once(tmp_path: Path) 
     """A mount that is read-only stays so in the mount namespace of a service that has started."""
 
     def read_only() -> StoreWriter:
-        raise StorePassingError("Read-only file system")
+        raise StoreTransientError("Read-only file system")
 
-    with pytest.raises(StorePassingError, match="Read-only"):
-        Database(tmp_path / "ckptprof.db", read_only, shared=False, waits=True)
+    with pytest.raises(StoreTransientError, match="Read-only"):
+        RecorderDatabase(tmp_path / "ckptprof.db", read_only, shared=False, retries=True)
 
 
 def test_events_are_published_within_seconds(keep: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from ckptprof.service.sampler.connections import AGAIN_NS, Connections
-from ckptprof.service.sampler.watching import Watching
+from ckptprof.service.sampler.socket_ownership import MIN_PAUSE_NS, SocketOwnership
+from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.mounts.clients import RemoteClients
-from ckptprof_collectors.mounts.mountinfo import Mounts
-from ckptprof_collectors.networks.tcpsockets import TcpSockets
+from ckptprof_collectors.mounts.client_counters import RemoteClientReader
+from ckptprof_collectors.mounts.mountinfo import MountReader
+from ckptprof_collectors.networks.tcp_endpoints import TcpEndpoints
 from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.samples import MountInfo
 
@@ -27,17 +27,17 @@ class Desk:
 
     def __init__(self) -> None:
         """Look at nothing yet."""
-        self.tcp, self.mounts = TcpSockets(KernelFs()), Mounts(KernelFs())
+        self.tcp, self.mounts = TcpEndpoints(KernelFs()), MountReader(KernelFs())
         self.process = Process(KernelFs(), os.getpid())
-        self.connections = Connections(KernelFs(), [self.tcp, self.mounts])
+        self.connections = SocketOwnership(KernelFs(), [self.tcp, self.mounts])
         self.looked: list[Collection[MountInfo]] = []
-        self.connections._daemons.look = lambda mounts, _: self.looked.append(mounts)  # type: ignore[method-assign]
+        self.connections._daemons.find = lambda mounts, _: self.looked.append(mounts)  # type: ignore[method-assign]
         self.mounts.mounts = (SSHFS,)
 
-    def watched(self, *, trains: bool = True, keep: bool = False) -> dict[int, Watching]:
+    def watched(self, *, trains: bool = True, keep: bool = False) -> dict[int, WatchedProcess]:
         """Return this process as the only one that is watched."""
-        one: Any = SimpleNamespace(process=self.process, trains=trains, keep=keep)
-        return {self.process.pid: cast("Watching", one)}
+        one: Any = SimpleNamespace(process=self.process, is_training=trains, is_required=keep)
+        return {self.process.pid: cast("WatchedProcess", one)}
 
     def close(self) -> None:
         """Give everything back."""
@@ -74,13 +74,13 @@ def test_a_mount_that_nobody_is_found_behind_is_looked_for_ever_more_seldom(desk
     desk.mounts.mounts = (SSHFS, MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None))
     desk.connections.follow(121 * SECOND, desk.watched())
     assert len(desk.looked) == 6
-    assert AGAIN_NS == 5 * SECOND
+    assert MIN_PAUSE_NS == 5 * SECOND
 
 
 def test_looking_takes_its_share_of_a_core(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host of ten thousand processes: 0.1 s of CPU is paid back by 50 s, however many mounts come."""
     spent = iter(range(0, 10**9, 10**8))
-    monkeypatch.setattr("ckptprof.service.sampler.connections.time.thread_time_ns", lambda: next(spent))
+    monkeypatch.setattr("ckptprof.service.sampler.socket_ownership.time.thread_time_ns", lambda: next(spent))
     desk.connections.follow(SECOND, desk.watched())
     desk.mounts.mounts = (SSHFS, MountInfo(2, 0, 42, "/", "/other", "fuse.rclone", "far:", None, None))
     desk.connections.follow(50 * SECOND, desk.watched())
@@ -95,22 +95,22 @@ def test_no_descriptor_left_is_survived(desk: Desk) -> None:
     def fails(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    desk.connections._daemons.look = fails  # type: ignore[method-assign]
+    desk.connections._daemons.find = fails  # type: ignore[method-assign]
     assert desk.connections.follow(SECOND, desk.watched()) == []
 
 
 def test_where_sockets_cannot_be_read_nothing_is_looked_for(desk: Desk) -> None:
     """What is not there costs nothing."""
-    alone = Connections(KernelFs(), [desk.mounts])
+    alone = SocketOwnership(KernelFs(), [desk.mounts])
     assert alone.follow(SECOND, desk.watched()) == []
     assert desk.looked == []
 
 
 def test_clients_of_mounts_are_told_what_is_mounted_and_whether_somebody_trains(desk: Desk) -> None:
     """Only then are their counters read."""
-    clients = RemoteClients(KernelFs())
-    connections = Connections(KernelFs(), [clients, desk.mounts])
+    clients = RemoteClientReader(KernelFs())
+    connections = SocketOwnership(KernelFs(), [clients, desk.mounts])
     for trains in (True, False):
         connections.follow(SECOND, desk.watched(trains=trains))
-        assert (clients.wanted, clients._mounts) == (trains, (SSHFS,))
+        assert (clients.is_enabled, clients._mounts) == (trains, (SSHFS,))
     clients.close()

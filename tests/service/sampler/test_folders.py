@@ -9,34 +9,34 @@ from pathlib import Path
 import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
 
-from ckptprof.service.sampler.folders import WAKING_BYTES, Folders
-from ckptprof_collectors.files.folderevents import FolderEvents
-from ckptprof_collectors.files.views import HERE
+from ckptprof.service.sampler.watched_folders import WAKING_BYTES, WatchedFolders
+from ckptprof_collectors.files.folder_events import FolderEvents
+from ckptprof_collectors.files.process_roots import OWN_PROCESS
 from ckptprof_collectors.samples import FileEvent
 
 
 @pytest.fixture
-def folders(tmp_path: Path) -> Iterator[Folders]:
+def folders(tmp_path: Path) -> Iterator[WatchedFolders]:
     """Give what watches the folder of this test, as this process sees it."""
-    watched = Folders()
-    watched.watch(bytes(tmp_path), HERE)
+    watched = WatchedFolders()
+    watched.watch(bytes(tmp_path), OWN_PROCESS)
     (tmp_path / "known").write_bytes(bytes(WAKING_BYTES))
 
     def known() -> bool:
         (tmp_path / "known").open("rb").close()
-        return any(event.size for event in watched.take())
+        return any(event.size for event in watched.consume())
 
     wait_until(known)
     yield watched
     watched.close()
 
 
-def heard(watched: Folders, kind: str, size: int, seconds: float = PATIENCE_SECONDS) -> FileEvent | None:
+def heard(watched: WatchedFolders, kind: str, size: int, seconds: float = PATIENCE_SECONDS) -> FileEvent | None:
     """Return the first such event; others may look into the folder, too, as an agent of this host does."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        watched.woken = watched.woken_by_reading = False
-        for event in watched.take():
+        watched.is_woken = watched.is_woken_by_reading = False
+        for event in watched.consume():
             if (event.kind, event.size) == (kind, size):
                 return event
         time.sleep(0.005)
@@ -45,12 +45,12 @@ def heard(watched: Folders, kind: str, size: int, seconds: float = PATIENCE_SECO
 
 @pytest.mark.xdist_group("live")
 def test_a_large_file_that_is_emptied_to_be_written_again_is_told_of_at_its_opening(
-    folders: Folders, tmp_path: Path
+    folders: WatchedFolders, tmp_path: Path
 ) -> None:
     """It is empty then, as a new file is; and a look is worth while at once."""
     with (tmp_path / "known").open("wb"):
         opened = heard(folders, "opened", 0)
-        woken = folders.woken
+        woken = folders.is_woken
     closed = heard(folders, "closed-written", 0)
 
     assert opened is not None
@@ -59,7 +59,7 @@ def test_a_large_file_that_is_emptied_to_be_written_again_is_told_of_at_its_open
 
 
 @pytest.mark.xdist_group("live")
-def test_a_file_that_was_never_large_is_not_told_of(folders: Folders, tmp_path: Path) -> None:
+def test_a_file_that_was_never_large_is_not_told_of(folders: WatchedFolders, tmp_path: Path) -> None:
     """A log or a lock is opened all the time."""
     (tmp_path / "log").write_bytes(b"a line")
     (tmp_path / "log").write_bytes(b"another one")
@@ -68,7 +68,7 @@ def test_a_file_that_was_never_large_is_not_told_of(folders: Folders, tmp_path: 
 
 
 @pytest.mark.xdist_group("live")
-def test_a_large_file_that_is_renamed_into_the_folder_is_told_of(folders: Folders, tmp_path: Path) -> None:
+def test_a_large_file_that_is_renamed_into_the_folder_is_told_of(folders: WatchedFolders, tmp_path: Path) -> None:
     """Written elsewhere on the same file system, as by who makes a file whole before anybody can read it."""
     (tmp_path / "elsewhere").mkdir()
     written = tmp_path / "elsewhere" / "tmpab12cd34"
@@ -87,16 +87,16 @@ def test_while_nothing_happens_nothing_is_read(tmp_path: Path, monkeypatch: pyte
     reads: list[int] = []
     kernels = FolderEvents.read
     monkeypatch.setattr(FolderEvents, "read", lambda self: reads.append(self.fd) or kernels(self))
-    watched = Folders()
-    quiet = [watched.take() for _ in range(5)]
+    watched = WatchedFolders()
+    quiet = [watched.consume() for _ in range(5)]
     before = len(reads)
-    watched.watch(bytes(tmp_path), HERE)
+    watched.watch(bytes(tmp_path), OWN_PROCESS)
 
     def made() -> bool:
         (tmp_path / "new").touch()
         (tmp_path / "new").unlink()
-        watched.take()
-        return watched.woken
+        watched.consume()
+        return watched.is_woken
 
     wait_until(made)
     watched.close()

@@ -11,9 +11,9 @@ import pytest
 from standintrace import Desk, StandIn, start_ticks
 from tests.patience import PATIENCE_SECONDS
 
-from ckptprof.service.sampler import main
-from ckptprof.service.sampler.activity import Activity
-from ckptprof.service.sampler.main import CALM_NS, CALM_TRACED_NS
+from ckptprof.service.sampler import sampler_loop
+from ckptprof.service.sampler.activity import ProcessActivity
+from ckptprof.service.sampler.sampler_loop import EVENT_PAUSE_NS, TRACED_EVENT_PAUSE_NS
 from ckptprof_collectors.samples import FileLifeEvent
 
 SECOND_NS = 1_000_000_000
@@ -38,7 +38,7 @@ def test_looks_come_as_often_as_what_goes_on_asks_for(
 ) -> None:
     """By the clock, whatever each look takes."""
     desk = Desk(StandIn(), level=level)
-    activities = [Activity(has_mappings=urgent == "maps")] if urgent else []
+    activities = [ProcessActivity(has_mappings=urgent == "maps")] if urgent else []
     sampler: Any = desk.sampler
     now_ns = 0
     looks_ns: list[int] = []
@@ -56,7 +56,7 @@ def test_looks_come_as_often_as_what_goes_on_asks_for(
 
     clock = SimpleNamespace(**{**vars(time), "monotonic_ns": lambda: now_ns})
     with monkeypatch.context() as patched:
-        patched.setattr(main, "time", clock)
+        patched.setattr(sampler_loop, "time", clock)
         patched.setattr(sampler, "tick", tick)
         patched.setattr(sampler, "_wait", wait)
         patched.setattr(sampler, "_finish", lambda: None)
@@ -64,13 +64,15 @@ def test_looks_come_as_often_as_what_goes_on_asks_for(
             patched.setitem(sampler._population.watched, 1, SimpleNamespace())
         if awake:
             patched.setitem(sampler._population.rounds.awake, 1, SimpleNamespace())
-        sampler.go_on()
+        sampler.resume()
     desk.close()
 
     assert len(looks_ns) - 1 == pytest.approx(10 * hz, abs=1)
 
 
-@pytest.mark.parametrize(("level", "most"), [("trace", 1 + 1e9 / CALM_TRACED_NS), ("poll", 1 + 1e9 / CALM_NS)])
+@pytest.mark.parametrize(
+    ("level", "most"), [("trace", 1 + 1e9 / TRACED_EVENT_PAUSE_NS), ("poll", 1 + 1e9 / EVENT_PAUSE_NS)]
+)
 def test_events_without_end_wake_the_sampler_so_often_only(
     monkeypatch: pytest.MonkeyPatch, level: str, most: float
 ) -> None:
@@ -91,9 +93,9 @@ def test_events_without_end_wake_the_sampler_so_often_only(
 
     clock = SimpleNamespace(**{**vars(time), "monotonic_ns": lambda: now_ns})
     with monkeypatch.context() as patched:
-        patched.setattr(main, "time", clock)
+        patched.setattr(sampler_loop, "time", clock)
         patched.setattr(sampler, "_poll", SimpleNamespace(poll=poll))
-        patched.setattr(sampler, "_rest", rest)
+        patched.setattr(sampler, "_pause", rest)
         sampler._wait(SECOND_NS)
     desk.close()
 
@@ -108,7 +110,7 @@ def test_what_the_recorder_says_is_heard_while_events_rest() -> None:
     for fd in (desk.recorder, trace.wake[1]):
         began = time.monotonic()
         os.write(fd, b"x")
-        desk.sampler._rest(int(PATIENCE_SECONDS * 1e9))
+        desk.sampler._pause(int(PATIENCE_SECONDS * 1e9))
         assert time.monotonic() - began < PATIENCE_SECONDS
         os.read(desk.sampler._control_fd if fd == desk.recorder else trace.wake[0], 64)
     desk.close()
@@ -120,7 +122,7 @@ def test_a_mapping_is_looked_at_soon_while_nothing_else_stirs(monkeypatch: pytes
     trace = StandIn([[mapped]])
     desk = Desk(trace)
     sampler: Any = desk.sampler
-    monkeypatch.setattr(sampler._tracing, "told", lambda seen, _: list(seen))
+    monkeypatch.setattr(sampler._tracing, "filter_reported", lambda seen, _: list(seen))
     os.write(trace.wake[1], b"x")
     began_ns = time.monotonic_ns()
     sampler._wait(began_ns + int(PATIENCE_SECONDS * 1e9))
@@ -135,5 +137,5 @@ def test_it_is_calm_some_seconds_after_a_burst(ago_ns: int, *, calm: bool) -> No
     """Then a read that is held may be noticed later."""
     desk = Desk(StandIn())
     desk.sampler._last_burst_ns = time.monotonic_ns() - ago_ns
-    assert desk.sampler.calm == calm
+    assert desk.sampler.is_calm == calm
     desk.close()

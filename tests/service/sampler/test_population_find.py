@@ -17,7 +17,7 @@ from tests.leftovers import own
 from tests.patience import LIFETIME, wait_until
 
 from ckptprof.service.sampler import population
-from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
+from ckptprof.service.sampler.population import LIST_INTERVAL_NS, Population
 from ckptprof_collectors import privileges
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import process
@@ -68,9 +68,9 @@ def test_what_was_written_before_its_process_was_met_is_looked_for(tmp_path: Pat
             child.stdout.readline()
             people.find(2, [])
             watching = people.watched[child.pid]
-            watching.tick(2, 4096, [])
+            watching.sample_counters(2, 4096, [])
             question = watching.question_if_due(2, 0, lambda _: False)
-            watching.tick(3, 4096, [])
+            watching.sample_counters(3, 4096, [])
             again = watching.question_if_due(3, 0, lambda _: False)
             child.kill()
 
@@ -78,7 +78,7 @@ def test_what_was_written_before_its_process_was_met_is_looked_for(tmp_path: Pat
         assert (question is None) == there
         if question is not None:
             assert question.since_ns <= 1
-            assert os.fsencode(tmp_path) in question.unshared
+            assert os.fsencode(tmp_path) in question.unshared_folders
     finally:
         people.close()
 
@@ -95,8 +95,8 @@ def test_who_may_not_be_read_is_told_as_it_is(
     mask: int, said: str, monkeypatch: pytest.MonkeyPatch, *, bounded: bool
 ) -> None:
     """One that has the capability is not told to get it, nor one to be root where root has it not."""
-    monkeypatch.setattr(privileges, "within_bounds", lambda *_: not bounded)
-    monkeypatch.setattr(privileges, "held", lambda: privileges.Capabilities(mask, mask, 0))
+    monkeypatch.setattr(privileges, "are_in_bounding_set", lambda *_: not bounded)
+    monkeypatch.setattr(privileges, "read_capabilities", lambda: privileges.Capabilities(mask, mask, 0))
     monkeypatch.setattr(population, "Process", Mock(side_effect=PermissionError))
     samples: list[Sample] = []
     people = Population(KernelFs(), frozenset(), None)
@@ -110,7 +110,7 @@ def test_who_may_not_be_read_is_told_as_it_is(
 
 def test_a_shell_that_becomes_a_script_is_watched_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last command takes its place: long after its own start, and no process is born by it."""
-    monkeypatch.setattr(population, "YOUNG_NS", 100_000_000)
+    monkeypatch.setattr(population, "EXEC_AFTER_START_NS", 100_000_000)
     people = Population(KernelFs(), frozenset({os.getpid()}), None)
     script = f"sleep 1; exec {sys.executable} -c 'import time; time.sleep({LIFETIME})'"
     try:
@@ -130,7 +130,7 @@ def test_a_shell_that_becomes_a_script_is_watched_at_once(monkeypatch: pytest.Mo
         pytest.param("0.1 0.1 0.1 3/98 500\n", 2, True, id="an end"),
         pytest.param("", 2, True, id="empty"),
         pytest.param("\xff no slash", 2, True, id="nonsense"),
-        pytest.param("0.1 0.1 0.1 3/99 500\n", 1 + LIST_AGAIN_NS, True, id="long ago"),
+        pytest.param("0.1 0.1 0.1 3/99 500\n", 1 + LIST_INTERVAL_NS, True, id="long ago"),
     ],
 )
 def test_the_list_is_read_when_something_changed(tmp_path: Path, loadavg: str, at_ns: int, *, found: bool) -> None:
@@ -153,7 +153,7 @@ def test_a_container_has_its_list_read_at_every_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: set[int], *, hosts: bool | None
 ) -> None:
     """An end in it and a birth outside leave /proc/loadavg as it was: its number of tasks is the host's."""
-    monkeypatch.setattr(population, "has_the_hosts_pids", lambda _: hosts)
+    monkeypatch.setattr(population, "has_host_pids", lambda _: hosts)
     (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 500\n")
     add_process(tmp_path, 11)
     people = Population(KernelFs(proc=tmp_path), frozenset(), None)
@@ -205,9 +205,9 @@ def test_of_a_command_each_stranger_is_asked_for_its_parent_once(
 
     def parent_of(fs: KernelFs, pid: int) -> int | None:
         asked.append(pid)
-        return process.parent_of(fs, pid)
+        return process.read_parent(fs, pid)
 
-    monkeypatch.setattr(population, "parent_of", parent_of)
+    monkeypatch.setattr(population, "read_parent", parent_of)
     people = Population(KernelFs(proc=tmp_path), frozenset(), 11)
     for pid, parent in ((1, 0), (11, 1), (12, 1), (13, 11), (14, 12), (15, 12)):
         add_process(tmp_path, pid, parent)
@@ -232,7 +232,7 @@ def test_of_a_command_each_stranger_is_asked_for_its_parent_once(
     assert set(people.known) == {11, 12, 13, 16}
     shutil.rmtree(tmp_path / "14")
     add_process(tmp_path, 14, 12)  # found out of turn, as the pid of a stranger that has ended
-    assert sorted(look(6 + LIST_AGAIN_NS)) == [1, 14, 15]
+    assert sorted(look(6 + LIST_INTERVAL_NS)) == [1, 14, 15]
     assert set(people.known) == {11, 12, 13, 14, 16}
     people.close()
 
@@ -285,7 +285,7 @@ def test_nobody_takes_the_places_of_others(places: str, monkeypatch: pytest.Monk
         modest = start(65533, 2)
         there |= modest
         for look in range(2, 5):
-            people.find(look * LIST_AGAIN_NS, [])
+            people.find(look * LIST_INTERVAL_NS, [])
         watched, known = set(people.watched), len(people.known)
 
     assert len(full) == 8

@@ -18,7 +18,7 @@ def policy():
     return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 
 process.ORDINARY_SECONDS = 0.5
-process.Punctual().run()
+process.RealTimeThread().run()
 seen = [policy()]
 while policy() != os.SCHED_OTHER:
     pass

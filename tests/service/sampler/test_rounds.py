@@ -17,14 +17,14 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof.service.sampler import population
 from ckptprof.service.sampler import rounds as going_around
-from ckptprof.service.sampler.population import LIST_AGAIN_NS, Population
-from ckptprof.service.sampler.rounds import QUIET_SHARE, SAVED_NS, Rounds
-from ckptprof.service.sampler.shares import Allowance, Turns
-from ckptprof.service.sampler.watching import AWAKE_NS, SHARE, Watching
+from ckptprof.service.sampler.population import LIST_INTERVAL_NS, Population
+from ckptprof.service.sampler.rounds import QUIET_SHARE, SAVED_NS, SamplingRounds
+from ckptprof.service.sampler.shares import CpuAllowance, UserTurns
+from ckptprof.service.sampler.watched_process import AWAKE_AFTER_CHANGE_NS, SHARE, WatchedProcess
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.processes import openfiles
+from ckptprof_collectors.processes import open_files
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.samples import MappedFile, ProcessInfo, ProcessIo, ReadBefore, Sample
+from ckptprof_collectors.samples import MappedFile, PreviousRead, ProcessInfo, ProcessIo, Sample
 
 SECOND_NS = 1_000_000_000
 TICK_NS = SECOND_NS // 10
@@ -43,7 +43,7 @@ class Sleepers:
 
     def __init__(self, number: int) -> None:
         self.children = [subprocess.Popen(["sleep", LIFETIME]) for _ in range(number)]
-        self.watched = {one.pid: Watching(Process(KernelFs(), one.pid), 0, keep=False) for one in self.children}
+        self.watched = {one.pid: WatchedProcess(Process(KernelFs(), one.pid), 0, keep=False) for one in self.children}
 
     def end(self) -> None:
         """End them."""
@@ -61,16 +61,16 @@ def sleepers() -> Iterator[Sleepers]:
     for one in made.children:
         wait_until(lambda one=one: psutil.Process(one.pid).status() == psutil.STATUS_SLEEPING)
     for watching in made.watched.values():
-        watching.tick(1, 4096, [])
+        watching.sample_counters(1, 4096, [])
     yield made
     made.end()
 
 
-def rounds_of(watched: dict[int, Watching]) -> Rounds:
+def rounds_of(watched: dict[int, WatchedProcess]) -> SamplingRounds:
     """Return rounds that all of them take part in."""
-    made = Rounds()
+    made = SamplingRounds()
     for watching in watched.values():
-        made.join(watching)
+        made.add(watching)
     return made
 
 
@@ -82,11 +82,13 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def read(rounds: Rounds, watched: dict[int, Watching], now_ns: int, spent: list[int], each_ns: int = 0) -> list[int]:
+def read(
+    rounds: SamplingRounds, watched: dict[int, WatchedProcess], now_ns: int, spent: list[int], each_ns: int = 0
+) -> list[int]:
     """Read who is due; each costs so much."""
     found = []
     for watching in rounds.due(now_ns, watched):
-        watching.tick(now_ns, 4096, [])
+        watching.sample_counters(now_ns, 4096, [])
         spent[0] += each_ns
         found.append(watching.process.pid)
     return found
@@ -98,7 +100,7 @@ def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, sp
     rounds = rounds_of(few)
     read(rounds, few, TICK_NS, spent)
 
-    looks = [read(rounds, few, AWAKE_NS + tick * SECOND_NS, spent) for tick in range(2, 6)]
+    looks = [read(rounds, few, AWAKE_AFTER_CHANGE_NS + tick * SECOND_NS, spent) for tick in range(2, 6)]
 
     assert [sorted(look) for look in looks] == [sorted(few)] * 4
 
@@ -106,7 +108,7 @@ def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, sp
 def test_nobody_goes_over_a_crowd_that_stands_still(sleepers: Sleepers, spent: list[int]) -> None:
     """Who wakes says so: a tick costs what moves, however many are watched."""
 
-    class Crowd(dict[int, Watching]):
+    class Crowd(dict[int, WatchedProcess]):
         def items(self) -> Any:
             raise AssertionError("all of them were gone over")
 
@@ -115,12 +117,12 @@ def test_nobody_goes_over_a_crowd_that_stands_still(sleepers: Sleepers, spent: l
     crowd = Crowd(sleepers.watched)
     rounds = rounds_of(sleepers.watched)
     for tick in range(3):
-        read(rounds, crowd, AWAKE_NS + (1 + tick) * SECOND_NS, spent)
+        read(rounds, crowd, AWAKE_AFTER_CHANGE_NS + (1 + tick) * SECOND_NS, spent)
     assert not rounds.awake
 
     woken = next(iter(sleepers.watched.values()))
-    woken.alert(AWAKE_NS + 5 * SECOND_NS, mappings=False)
-    read(rounds, crowd, AWAKE_NS + 5 * SECOND_NS, spent)
+    woken.alert(AWAKE_AFTER_CHANGE_NS + 5 * SECOND_NS, mappings=False)
+    read(rounds, crowd, AWAKE_AFTER_CHANGE_NS + 5 * SECOND_NS, spent)
 
     assert list(rounds.awake.values()) == [woken]
 
@@ -128,12 +130,12 @@ def test_nobody_goes_over_a_crowd_that_stands_still(sleepers: Sleepers, spent: l
 def test_a_crowd_that_stands_still_is_read_in_turn(sleepers: Sleepers, spent: list[int]) -> None:
     """No tick takes longer than what is allowed, and each has its turn."""
     rounds = rounds_of(sleepers.watched)
-    read(rounds, sleepers.watched, AWAKE_NS + 1, spent)
+    read(rounds, sleepers.watched, AWAKE_AFTER_CHANGE_NS + 1, spent)
     seen: Counter[int] = Counter()
     most = 0
 
     for tick in range(100):
-        look = read(rounds, sleepers.watched, AWAKE_NS + SECOND_NS + tick * TICK_NS, spent, 500_000)
+        look = read(rounds, sleepers.watched, AWAKE_AFTER_CHANGE_NS + SECOND_NS + tick * TICK_NS, spent, 500_000)
         most = max(most, len(look))
         seen.update(look)
 
@@ -149,7 +151,7 @@ def test_who_is_costly_to_read_is_read_more_seldom(sleepers: Sleepers, spent: li
     rounds = rounds_of({pid: watching})
     looks = []
     for tick in range(200):
-        watching.awake = True
+        watching.is_awake = True
         looks += read(rounds, {pid: watching}, tick * TICK_NS, spent, 10_000_000)
 
     assert 15 <= len(looks) <= 30  # 30 ms at first, then 10 ms for each second
@@ -170,14 +172,14 @@ def test_mappings_that_cost_much_are_read_more_seldom_and_hide_nothing_else(
         return {}
 
     clock = SimpleNamespace(thread_time_ns=lambda: used[0], monotonic_ns=lambda: now[0])
-    monkeypatch.setattr(openfiles, "time", clock)
-    monkeypatch.setattr(openfiles, "read_mappings", read_mappings)
+    monkeypatch.setattr(open_files, "time", clock)
+    monkeypatch.setattr(open_files, "read_mappings", read_mappings)
     one = sleepers.watched[pid]
     rounds = rounds_of({pid: one})
     samples: list[Sample] = []
     for tick in range(1, 201):
         now[0] = SECOND_NS + tick * TICK_NS
-        one.awake = one.activity.has_mappings = True
+        one.is_awake = one.activity.has_mappings = True
         one.activity.fruitless_scans = 0
         for watching in rounds.due(now[0], {pid: one}):
             one.activity.burst_since_ns = one.activity.last_active_ns = now[0]
@@ -192,16 +194,16 @@ def test_after_a_loss_of_the_trace_folders_are_listed_for_a_while_only(
     writer: subprocess.Popen[str], pause: int
 ) -> None:
     """However long a burst goes on, and however soon one follows another; what was lost may be beside what it wrote."""
-    watching, listed = Watching(Process(KernelFs(), writer.pid), 0, keep=False), []
+    watching, listed = WatchedProcess(Process(KernelFs(), writer.pid), 0, keep=False), []
     for tick in range(10, 600):
         now_ns, lost_ns = tick * TICK_NS, 20 * SECOND_NS if tick >= 200 else -1
-        watching.tick(now_ns, 4096, [])
+        watching.sample_counters(now_ns, 4096, [])
         if tick % pause == 0:
             watching.alert(now_ns, mappings=False)
-            watching.note(activity(writer.pid, "/somewhere/run/file.bin", 4_000, closed_ns=now_ns))
-            watching.learn_traced()
+            watching.ingest(activity(writer.pid, "/somewhere/run/file.bin", 4_000, closed_ns=now_ns))
+            watching.apply_traced()
         question = watching.question_if_due(now_ns, 0, lambda since_ns, lost_ns=lost_ns: since_ns > lost_ns)
-        if question is not None and (question.folders or question.unshared):
+        if question is not None and (question.folders or question.unshared_folders):
             listed.append(tick)
     watching.close()
 
@@ -212,26 +214,26 @@ def test_after_a_loss_of_the_trace_folders_are_listed_for_a_while_only(
 
 def test_users_take_turns() -> None:
     """A user with two processes is served as often as one with a thousand, wherever the time ran out."""
-    turns = Turns()
+    turns = UserTurns()
     for pid in range(1000):
-        turns.take(pid, 1)
-    turns.take(5000, 2)
-    turns.take(5001, 2)
+        turns.add(pid, 1)
+    turns.add(5000, 2)
+    turns.add(5001, 2)
     served: Counter[int] = Counter()
 
     for _ in range(30):
-        for count, pid in enumerate(turns.turns()):
+        for count, pid in enumerate(turns.in_turn()):
             served[2 if pid >= 5000 else 1] += 1
             if count == 2:
                 break
 
     assert served == {1: 45, 2: 45} or abs(served[1] - served[2]) <= 3
-    assert sorted(turns.turns()) == [*range(1000), 5000, 5001]
+    assert sorted(turns.in_turn()) == [*range(1000), 5000, 5001]
 
 
 def test_an_allowance_is_paid_back() -> None:
     """Whoever took more than there was waits until as much has come in."""
-    allowance = Allowance(0.1, 100)
+    allowance = CpuAllowance(0.1, 100)
 
     allowance.spend(150)
 
@@ -264,31 +266,31 @@ def write(child: subprocess.Popen[str]) -> None:
 
 def test_what_was_read_long_before_is_told_with_the_change(writer: subprocess.Popen[str]) -> None:
     """Who was passed over may have begun to write at any time since: a frame says from when on."""
-    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
+    watching = WatchedProcess(Process(KernelFs(), writer.pid), 0, keep=False)
     first: list[Sample] = []
-    watching.tick(TICK_NS, 4096, first)
+    watching.sample_counters(TICK_NS, 4096, first)
     write(writer)
     late: list[Sample] = []
-    watching.tick(9 * TICK_NS, 4096, late, previous_ns=8 * TICK_NS)
+    watching.sample_counters(9 * TICK_NS, 4096, late, previous_ns=8 * TICK_NS)
     write(writer)
     soon: list[Sample] = []
-    watching.tick(10 * TICK_NS, 4096, soon, previous_ns=9 * TICK_NS)
+    watching.sample_counters(10 * TICK_NS, 4096, soon, previous_ns=9 * TICK_NS)
     watching.close()
 
-    assert [one for one in late if isinstance(one, ReadBefore)] == [
-        ReadBefore(writer.pid, watching.process.start_ticks, TICK_NS)
+    assert [one for one in late if isinstance(one, PreviousRead)] == [
+        PreviousRead(writer.pid, watching.process.start_ticks, TICK_NS)
     ]
     assert any(isinstance(one, ProcessIo) for one in soon)
-    assert not any(isinstance(one, ReadBefore) for one in [*first, *soon])
+    assert not any(isinstance(one, PreviousRead) for one in [*first, *soon])
 
 
 def test_who_did_nothing_is_described_once(writer: subprocess.Popen[str]) -> None:
     """Its mappings cannot have changed; as soon as it runs again it is described again."""
-    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
+    watching = WatchedProcess(Process(KernelFs(), writer.pid), 0, keep=False)
     told: list[Sample] = []
 
     def at(now_ns: int) -> int:
-        watching.tick(now_ns, 4096, [])
+        watching.sample_counters(now_ns, 4096, [])
         due = watching.describe_due(now_ns)
         if due:
             watching.describe(now_ns, told)
@@ -323,7 +325,7 @@ def test_of_a_crowd_that_is_not_watched_the_busy_ones_are_found(
             sweeps += 1
             for _ in range(8):
                 write(writer)
-            people.sweep(LIST_AGAIN_NS + sweeps * SECOND_NS, [])
+            people.sweep(LIST_INTERVAL_NS + sweeps * SECOND_NS, [])
 
         assert writer.pid in people.watched
         assert sweeps > 1
@@ -333,15 +335,15 @@ def test_of_a_crowd_that_is_not_watched_the_busy_ones_are_found(
 
 def test_a_scan_does_not_end_what_the_trace_says_is_held_open(writer: subprocess.Popen[str]) -> None:
     """Where nvidia-fs moves data past all calls, both are asked: what cuFile opened, and what is being synced."""
-    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
-    watching.tick(TICK_NS, 4096, [])
+    watching = WatchedProcess(Process(KernelFs(), writer.pid), 0, keep=False)
+    watching.sample_counters(TICK_NS, 4096, [])
     watching.alert(2 * TICK_NS, mappings=False)
-    watching.note(activity(writer.pid, "/somewhere/run/model.pt", 4_000_000))
-    watching.tick(3 * TICK_NS, 4096, [], previous_ns=2 * TICK_NS)
-    watching.learn_traced()
+    watching.ingest(activity(writer.pid, "/somewhere/run/model.pt", 4_000_000))
+    watching.sample_counters(3 * TICK_NS, 4096, [], previous_ns=2 * TICK_NS)
+    watching.apply_traced()
     watching.scan_if_due(3 * TICK_NS, [])
     question = watching.question_if_due(20 * TICK_NS, 0, lambda _: True)
-    lasts = watching.activity.in_burst()
+    lasts = watching.activity.is_in_burst()
     watching.close()
 
     assert (question, lasts) == (None, True)
@@ -353,13 +355,13 @@ def test_what_is_beside_small_files_is_asked_where_not_each_was_named(
     writer: subprocess.Popen[str], written_bytes: int, *, named: bool
 ) -> None:
     """The trace names each file that was written; logs and results of builds are no reason to list folders."""
-    watching = Watching(Process(KernelFs(), writer.pid), 0, keep=False)
+    watching = WatchedProcess(Process(KernelFs(), writer.pid), 0, keep=False)
     path = "/somewhere/run/file.bin"
-    watching.tick(TICK_NS, 4096, [])
+    watching.sample_counters(TICK_NS, 4096, [])
     watching.alert(2 * TICK_NS, mappings=False)
-    watching.note(activity(writer.pid, path, written_bytes, closed_ns=2 * TICK_NS))
-    watching.tick(3 * TICK_NS, 4096, [], previous_ns=2 * TICK_NS)
-    watching.learn_traced()
+    watching.ingest(activity(writer.pid, path, written_bytes, closed_ns=2 * TICK_NS))
+    watching.sample_counters(3 * TICK_NS, 4096, [], previous_ns=2 * TICK_NS)
+    watching.apply_traced()
     question = watching.question_if_due(20 * TICK_NS, 0, lambda _: named)
     watching.close()
 
@@ -367,4 +369,4 @@ def test_what_is_beside_small_files_is_asked_where_not_each_was_named(
     assert question.files == (path.encode(),)
     asked = not named or written_bytes > 1_000_000
     assert (b"/somewhere/run" in question.folders) == asked
-    assert bool(question.folders or question.unshared) == asked
+    assert bool(question.folders or question.unshared_folders) == asked

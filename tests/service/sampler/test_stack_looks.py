@@ -6,16 +6,16 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
-from ckptprof.service.sampler.stacklooks import (
-    CALM_AGAIN_NS,
-    CALM_NS,
+from ckptprof.service.sampler.stack_sampling import (
+    CALM_INTERVAL_NS,
+    CALM_SAMPLE_NS,
     HOST_SAVED_NS,
     HOST_SHARE,
-    LOOKS_NS,
     PAUSE_NS,
+    SAMPLE_OFFSETS_NS,
     SAVED_NS,
     SHARE,
-    StackLooks,
+    StackSchedule,
 )
 
 SECOND_NS = 1_000_000_000
@@ -28,21 +28,21 @@ def process(pid: int, parent: int = 1, *, rank: int | None = None, trains: bool 
     return SimpleNamespace(
         process=SimpleNamespace(pid=pid, parent_pid=parent, start_ticks=pid),
         info=SimpleNamespace(environment=environment),
-        trains=trains,
-        interpreter=trains,
-        wrote_ns=-SECOND_NS,
+        is_training=trains,
+        is_interpreter=trains,
+        last_write_ns=-SECOND_NS,
     )
 
 
 def watch(watched: dict[int, Any], writer: int, until_s: float, of_s: float) -> list[tuple[float, int]]:
     """Let one write from second 1 until another; return (second, pid) of all looks of so many seconds."""
-    looks, found = StackLooks(), []
+    looks, found = StackSchedule(), []
     for tick in range(int(of_s * 25)):
         now_ns = tick * SECOND_NS // 25
         if 1 <= now_ns / SECOND_NS < until_s:
-            watched[writer].wrote_ns = now_ns
+            watched[writer].last_write_ns = now_ns
         for target in looks.due(now_ns, list(watched.values()), watched)[:1]:
-            looks.looked(now_ns, target.process.pid)
+            looks.record_sample(now_ns, target.process.pid)
             found.append((now_ns / SECOND_NS, target.process.pid))
     return found
 
@@ -52,8 +52,8 @@ def test_looks_grow_rare_while_a_save_lasts_and_one_comes_after() -> None:
     found = watch({100: process(100)}, 100, 40.0, 50.0)
 
     assert [round(at_s - 1.0, 1) for at_s, _ in found[:3]] == [0.0, 0.9, 2.0]
-    assert len(found) == len(LOOKS_NS) + 1
-    assert 0 <= found[-1][0] - 40.0 - CALM_NS / 1e9 < 0.3 + PAUSE_NS / 1e9
+    assert len(found) == len(SAMPLE_OFFSETS_NS) + 1
+    assert 0 <= found[-1][0] - 40.0 - CALM_SAMPLE_NS / 1e9 < 0.3 + PAUSE_NS / 1e9
 
 
 def test_nobody_is_looked_at_who_writes_nothing() -> None:
@@ -73,13 +73,13 @@ def test_the_parent_comes_before_the_child_that_writes_for_it() -> None:
 def test_a_launcher_without_a_rank_is_left_out() -> None:
     """Its workers have ranks: the lowest goes first."""
     watched = {100: process(100), 200: process(200, 100, rank=1), 300: process(300, 100, rank=0)}
-    looks, found = StackLooks(), []
+    looks, found = StackSchedule(), []
     for tick in range(10):
-        watched[200].wrote_ns = watched[300].wrote_ns = tick
+        watched[200].last_write_ns = watched[300].last_write_ns = tick
         target = looks.due(tick, list(watched.values()), watched)[:1]
         found += [watching.process.pid for watching in target]
         for watching in target:
-            looks.looked(tick, watching.process.pid)
+            looks.record_sample(tick, watching.process.pid)
 
     assert found == [300, 200]
 
@@ -90,7 +90,7 @@ def test_a_tool_that_writes_calls_for_no_look() -> None:
 
 
 def saves(
-    looks: StackLooks, watched: dict[int, Any], every_s: int, of_s: int, since_s: int = 0
+    looks: StackSchedule, watched: dict[int, Any], every_s: int, of_s: int, since_s: int = 0
 ) -> list[tuple[float, int]]:
     """Let all save for a second each so many seconds; return (second, pid) of all looks."""
     found = []
@@ -98,10 +98,10 @@ def saves(
         now_ns = tick * SECOND_NS // 25
         for watching in watched.values():
             if tick % (every_s * 25) < 25:
-                watching.wrote_ns = now_ns
+                watching.last_write_ns = now_ns
         for target in looks.due(now_ns, list(watched.values()), watched)[:1]:
             pid = target.process.pid
-            looks.looked(now_ns, pid)
+            looks.record_sample(now_ns, pid)
             looks.spend(pid, COST_NS)
             found.append((now_ns / SECOND_NS, pid))
     return found
@@ -109,7 +109,7 @@ def saves(
 
 def test_the_first_saves_of_a_process_are_looked_at_in_full_and_later_ones_as_its_allowance_lasts() -> None:
     """One that saves every five seconds; the looks that were due and not taken are counted."""
-    looks = StackLooks()
+    looks = StackSchedule()
     found = saves(looks, {100: process(100)}, 5, 1200)
 
     first = [at_s for at_s, _ in found if at_s < 5 * 8]
@@ -120,19 +120,19 @@ def test_the_first_saves_of_a_process_are_looked_at_in_full_and_later_ones_as_it
 
 def test_in_peace_a_process_that_saves_again_and_again_is_looked_at_now_and_then() -> None:
     """It does the same as after the save before; after its first saves it is looked at each time."""
-    found = saves(StackLooks(), {100: process(100)}, 5, 150)
+    found = saves(StackSchedule(), {100: process(100)}, 5, 150)
 
     calm = [at_s for at_s, _ in found if at_s % 5 >= 1 + PAUSE_NS / 1e9]
     apart_s = [round(after - before) for before, after in pairwise(calm)]
     first = apart_s.index(next(gap for gap in apart_s if gap > 5))
     assert first >= 2
-    assert min(apart_s[first:]) >= CALM_AGAIN_NS // SECOND_NS
+    assert min(apart_s[first:]) >= CALM_INTERVAL_NS // SECOND_NS
 
 
 def test_a_host_that_saves_without_end_keeps_to_an_allowance() -> None:
     """However many processes save."""
     watched = {pid: process(pid) for pid in range(100, 112)}
-    found = saves(StackLooks(), watched, 3, 600)
+    found = saves(StackSchedule(), watched, 3, 600)
 
     assert len(found) * COST_NS <= HOST_SAVED_NS + HOST_SHARE * 600e9 + COST_NS
     assert {pid for _, pid in found} == set(watched)
@@ -140,7 +140,7 @@ def test_a_host_that_saves_without_end_keeps_to_an_allowance() -> None:
 
 def test_a_process_with_the_number_of_one_that_ended_has_an_allowance_of_its_own() -> None:
     """Numbers come again."""
-    looks = StackLooks()
+    looks = StackSchedule()
     watched = {100: process(100)}
     saves(looks, watched, 5, 400)
     spared = saves(looks, watched, 5, 20, 400)

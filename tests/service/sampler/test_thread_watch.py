@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 from tests.patience import wait_until
 
-from ckptprof.service.sampler import threadlooks
-from ckptprof.service.sampler.looks import LIMITS_AGAIN_NS, Limits
-from ckptprof.service.sampler.threadlooks import (
-    DELETED_NS,
-    IDLE_NS,
+from ckptprof.service.sampler import thread_sampling
+from ckptprof.service.sampler.burst_sampling import LIMITS_INTERVAL_NS, ThrottleSampling
+from ckptprof.service.sampler.thread_sampling import (
+    DELETING_PAUSE_NS,
+    IDLE_INTERVAL_NS,
     MAX_EACH,
     MAX_THREADS,
     RECENT_NS,
-    ThreadLooks,
-    descriptors_of,
-    mates,
+    ThreadSampling,
+    descriptor_budget,
+    ranks_of_same_jobs,
 )
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.processes.threadlooks import ThreadReader, used_of
-from ckptprof_collectors.samples import ThreadLook
+from ckptprof_collectors.processes.thread_samples import ThreadReader, read_schedstat
+from ckptprof_collectors.samples import ThreadSample
 
 CHILD = """
 import sys, threading, time
@@ -54,11 +54,11 @@ class Activity:
     bursting = True
     moving = True
 
-    def in_burst(self) -> bool:
+    def is_in_burst(self) -> bool:
         """Return whether a burst is going on."""
         return self.bursting
 
-    def urgent(self, _now_ns: int) -> bool:
+    def is_urgent(self, _now_ns: int) -> bool:
         """Return whether bytes move."""
         return self.moving
 
@@ -108,7 +108,7 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the CPU time that looks have cost: what they do cost is not for a test to know."""
     made = [0]
     clock = SimpleNamespace(thread_time_ns=lambda: made[0], monotonic_ns=time.monotonic_ns)
-    monkeypatch.setattr(threadlooks, "time", clock)
+    monkeypatch.setattr(thread_sampling, "time", clock)
     return made
 
 
@@ -131,134 +131,134 @@ def crowd() -> Iterator[Job]:
 def test_nothing_is_looked_at_between_bursts(job: Job) -> None:
     """Not even a list of threads is read."""
     job.watching.activity.bursting = False
-    looks = ThreadLooks(KernelFs(), 400)
+    looks = ThreadSampling(KernelFs(), 400)
 
-    assert [looks.look(tick * TICK_NS, bursting(job.watched), job.watched, traced=False) for tick in range(5)] == [
+    assert [looks.sample(tick * TICK_NS, bursting(job.watched), job.watched, traced=False) for tick in range(5)] == [
         []
     ] * 5
-    assert not looks.busy
+    assert not looks.is_busy
 
 
 def test_all_threads_of_a_small_process_are_looked_at_without_a_trace(job: Job) -> None:
     """From the first tick on; those that sleep less often."""
-    looks = ThreadLooks(KernelFs(), 400)
+    looks = ThreadSampling(KernelFs(), 400)
     seen = [
         look
         for tick in range(1, 11)
-        for look in looks.look(tick * TICK_NS, bursting(job.watched), job.watched, traced=False)
+        for look in looks.sample(tick * TICK_NS, bursting(job.watched), job.watched, traced=False)
     ]
     counts = {tid: sum(look.tid == tid for look in seen) for tid in (job.pid, *job.threads)}
 
     assert counts[job.threads[-1]] == 10
-    assert 2 <= counts[job.threads[0]] <= 10 * TICK_NS // IDLE_NS + 2
+    assert 2 <= counts[job.threads[0]] <= 10 * TICK_NS // IDLE_INTERVAL_NS + 2
     assert {look.pid for look in seen} == {job.pid}
-    looks.last(11 * TICK_NS)
+    looks.sample_last(11 * TICK_NS)
 
 
 def test_the_trace_says_whose_threads_move_data(job: Job) -> None:
     """The main thread is looked at with them; who did nothing for a while is not, after a last look."""
-    looks = ThreadLooks(KernelFs(), 400)
+    looks = ThreadSampling(KernelFs(), 400)
     now_ns = 10 * RECENT_NS
     job.watching.traced.movers[job.threads[0]] = now_ns
-    first = looks.look(now_ns, bursting(job.watched), job.watched, traced=True)
-    later = looks.look(now_ns + RECENT_NS + 1, bursting(job.watched), job.watched, traced=True)
-    after = looks.look(now_ns + RECENT_NS + TICK_NS, bursting(job.watched), job.watched, traced=True)
+    first = looks.sample(now_ns, bursting(job.watched), job.watched, traced=True)
+    later = looks.sample(now_ns + RECENT_NS + 1, bursting(job.watched), job.watched, traced=True)
+    after = looks.sample(now_ns + RECENT_NS + TICK_NS, bursting(job.watched), job.watched, traced=True)
 
     assert {look.tid for look in first} == {job.pid, job.threads[0]}
     assert job.threads[0] in {look.tid for look in later}
     assert job.threads[0] not in {look.tid for look in after}
-    looks.last(now_ns + 2 * RECENT_NS)
+    looks.sample_last(now_ns + 2 * RECENT_NS)
 
 
 def test_a_burst_ends_with_a_look(job: Job) -> None:
     """So that the first and the last bracket it; then all descriptors are given back."""
-    looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    looks = ThreadSampling(KernelFs(), 400)
+    looks.sample(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.bursting = False
-    last = looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+    last = looks.sample(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
 
     assert {look.tid for look in last} == {job.pid, *job.threads}
-    assert not looks.busy
-    assert looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
+    assert not looks.is_busy
+    assert looks.sample(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
 
 
 def test_while_a_file_is_only_held_open_nobody_is_looked_at(job: Job) -> None:
     """A log of a job keeps a burst open for minutes."""
-    looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    looks = ThreadSampling(KernelFs(), 400)
+    looks.sample(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.moving = False
-    assert len(looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)) == 1 + len(job.threads)
+    assert len(looks.sample(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)) == 1 + len(job.threads)
 
-    assert looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
+    assert looks.sample(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
 
 
 def test_a_sync_is_watched_to_its_end_though_the_burst_is_over(job: Job) -> None:
     """Of a file that was opened again for it: nothing moves, nothing is held open."""
-    looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    looks = ThreadSampling(KernelFs(), 400)
+    looks.sample(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.bursting = False
     syncing = looks._groups[job.pid].followed[job.threads[0]]
     syncing.word = "sync"
-    second = looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+    second = looks.sample(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
 
     assert {look.tid for look in second} == {job.pid, *job.threads}  # of the others the last look
-    assert looks.busy
+    assert looks.is_busy
     assert (
-        looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) != []
+        looks.sample(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) != []
     )  # it is at a pipe by now, in truth
-    assert not looks.busy
+    assert not looks.is_busy
 
 
 def test_who_is_at_a_file_when_it_is_looked_at_last_is_watched_on(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """As who closes what one call wrote: the burst is over once that call has ended."""
-    looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    looks = ThreadSampling(KernelFs(), 400)
+    looks.sample(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.bursting = False
     with monkeypatch.context() as closing:
-        closing.setattr(threadlooks, "doing", lambda *_: "close")
-        looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
-        third = looks.look(3 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+        closing.setattr(thread_sampling, "classify", lambda *_: "close")
+        looks.sample(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+        third = looks.sample(3 * TICK_NS, bursting(job.watched), job.watched, traced=False)
     for tick in (4, 5):
-        looks.look(tick * TICK_NS, bursting(job.watched), job.watched, traced=False)
+        looks.sample(tick * TICK_NS, bursting(job.watched), job.watched, traced=False)
 
     assert {look.tid for look in third} == {job.pid, *job.threads}
-    assert not looks.busy
+    assert not looks.is_busy
 
 
 def test_who_deletes_is_watched_though_it_is_met_at_other_things_between(job: Job) -> None:
     """Until it was not met deleting for a second; a tree is listed and looked at in turns."""
-    looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    looks = ThreadSampling(KernelFs(), 400)
+    looks.sample(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.watching.activity.bursting = False
     looks._groups[job.pid].followed[job.threads[0]].deleted_ns = TICK_NS
-    looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
-    later = looks.look(TICK_NS + DELETED_NS, bursting(job.watched), job.watched, traced=False)
+    looks.sample(2 * TICK_NS, bursting(job.watched), job.watched, traced=False)
+    later = looks.sample(TICK_NS + DELETING_PAUSE_NS, bursting(job.watched), job.watched, traced=False)
 
     assert {look.tid for look in later} == {job.threads[0]}
-    assert looks.busy
-    looks.look(2 * TICK_NS + DELETED_NS, bursting(job.watched), job.watched, traced=False)
-    assert not looks.busy
+    assert looks.is_busy
+    looks.sample(2 * TICK_NS + DELETING_PAUSE_NS, bursting(job.watched), job.watched, traced=False)
+    assert not looks.is_busy
 
 
 def test_of_many_threads_those_that_run_are_found(crowd: Job) -> None:
     """With the second tick."""
-    looks = ThreadLooks(KernelFs(), 800)
-    first = looks.look(TICK_NS, bursting(crowd.watched), crowd.watched, traced=False)
-    before = used_of(crowd.watching.process, crowd.threads[-1])
-    wait_until(lambda: used_of(crowd.watching.process, crowd.threads[-1]) != before)
-    second = looks.look(2 * TICK_NS, bursting(crowd.watched), crowd.watched, traced=False)
+    looks = ThreadSampling(KernelFs(), 800)
+    first = looks.sample(TICK_NS, bursting(crowd.watched), crowd.watched, traced=False)
+    before = read_schedstat(crowd.watching.process, crowd.threads[-1])
+    wait_until(lambda: read_schedstat(crowd.watching.process, crowd.threads[-1]) != before)
+    second = looks.sample(2 * TICK_NS, bursting(crowd.watched), crowd.watched, traced=False)
 
     assert {look.tid for look in first} == {crowd.pid}
     assert crowd.threads[-1] in {look.tid for look in second}
     assert len({look.tid for look in second}) < MAX_EACH
-    looks.last(3 * TICK_NS)
+    looks.sample_last(3 * TICK_NS)
 
 
 def test_who_of_a_crowd_of_threads_works_is_asked_more_seldom_the_more_it_costs(
     crowd: Job, spent: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A sweep of 5,000 takes some 10 ms of CPU."""
-    listed = threadlooks.list_threads
+    listed = thread_sampling.list_threads
 
     def sweeps(cost_ns: int) -> int:
         """Return how many there are in ten seconds."""
@@ -269,10 +269,10 @@ def test_who_of_a_crowd_of_threads_works_is_asked_more_seldom_the_more_it_costs(
             spent[0] += cost_ns
             return listed(process)
 
-        monkeypatch.setattr(threadlooks, "list_threads", costly)
-        group = threadlooks._ThreadGroup(crowd.watching)
+        monkeypatch.setattr(thread_sampling, "list_threads", costly)
+        group = thread_sampling._SampledThreads(crowd.watching)
         for tick in range(1, 251):
-            group.wanted(tick * TICK_NS, traced=False)
+            group.due_threads(tick * TICK_NS, traced=False)
         return len(made)
 
     counts = [sweeps(cost_ns) for cost_ns in (1_000_000, 10_000_000)]
@@ -292,66 +292,66 @@ def test_of_thousands_of_threads_each_has_its_turn_and_who_works_is_kept(
         saved = now_ns if now_ns % (750 * TICK_NS) < 75 * TICK_NS else 0
         return {10_005: b"%d" % saved, 12_900: b"%d" % now_ns}.get(tid, b"")
 
-    monkeypatch.setattr(threadlooks, "list_threads", lambda _: threads)
-    monkeypatch.setattr(threadlooks, "used_of", used)
-    group, most, found = threadlooks._ThreadGroup(crowd.watching), 0, set[int]()
+    monkeypatch.setattr(thread_sampling, "list_threads", lambda _: threads)
+    monkeypatch.setattr(thread_sampling, "read_schedstat", used)
+    group, most, found = thread_sampling._SampledThreads(crowd.watching), 0, set[int]()
     for tick in range(1, 750 * 4 + 75):
         now_ns = tick * TICK_NS
         if tick == 750 * 3:
             found.clear()  # by then each was met at work
         reads.clear()
-        found.update(group.wanted(now_ns, traced=False))
+        found.update(group.due_threads(now_ns, traced=False))
         most = max(most, len(reads))
 
     assert {10_005, 12_900} <= found
-    assert most <= threadlooks.MAX_SWEPT + 5 * MAX_EACH
+    assert most <= thread_sampling.MAX_SWEPT + 5 * MAX_EACH
 
 
 def test_descriptors_are_bounded(crowd: Job) -> None:
     """However many threads move data."""
     crowd.watching.traced.movers.update(dict.fromkeys(crowd.threads, TICK_NS))
-    looks = ThreadLooks(KernelFs(), 40)
-    seen = looks.look(TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)
+    looks = ThreadSampling(KernelFs(), 40)
+    seen = looks.sample(TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)
 
     assert len(seen) == 10
-    looks.last(2 * TICK_NS)
-    whole = ThreadLooks(KernelFs(), descriptors_of(1 << 20))
-    assert len(whole.look(TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)) == MAX_EACH
-    whole.last(2 * TICK_NS)
-    assert descriptors_of(1024) == 128
-    assert descriptors_of(1 << 20) == 4 * MAX_THREADS
+    looks.sample_last(2 * TICK_NS)
+    whole = ThreadSampling(KernelFs(), descriptor_budget(1 << 20))
+    assert len(whole.sample(TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)) == MAX_EACH
+    whole.sample_last(2 * TICK_NS)
+    assert descriptor_budget(1024) == 128
+    assert descriptor_budget(1 << 20) == 4 * MAX_THREADS
 
 
 def test_a_process_that_ended_is_let_go(job: Job) -> None:
     """Whether or not it is still counted among the watched."""
-    looks = ThreadLooks(KernelFs(), 400)
-    looks.look(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    looks = ThreadSampling(KernelFs(), 400)
+    looks.sample(TICK_NS, bursting(job.watched), job.watched, traced=False)
     job.child.kill()
     job.child.wait()
 
-    assert looks.look(2 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
-    assert looks.look(3 * TICK_NS, bursting({}), {}, traced=False) == []
-    assert not looks.busy
+    assert looks.sample(2 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
+    assert looks.sample(3 * TICK_NS, bursting({}), {}, traced=False) == []
+    assert not looks.is_busy
 
 
 def test_the_cost_is_bounded(crowd: Job, spent: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of time on a CPU, over what a burst may take at its begin; here each look costs a tenth of a millisecond."""
     crowd.watching.traced.movers.update(dict.fromkeys(crowd.threads, 1 << 62))
-    look = ThreadReader.look
+    look = ThreadReader.sample
 
-    def costly(self: ThreadReader, at_ns: int) -> ThreadLook | None:
+    def costly(self: ThreadReader, at_ns: int) -> ThreadSample | None:
         spent[0] += 100_000
         return look(self, at_ns)
 
-    monkeypatch.setattr(ThreadReader, "look", costly)
-    looks = ThreadLooks(KernelFs(), 800)
+    monkeypatch.setattr(ThreadReader, "sample", costly)
+    looks = ThreadSampling(KernelFs(), 800)
     seconds = 4
     for tick in range(1, seconds * 25 + 1):
-        looks.look(tick * TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)
+        looks.sample(tick * TICK_NS, bursting(crowd.watched), crowd.watched, traced=True)
 
-    least_ns = seconds * threadlooks.SHARE * 1e9
-    assert least_ns / 2 < spent[0] < least_ns + threadlooks.SAVED_NS + MAX_EACH * 100_000
-    looks.last(seconds * 26 * TICK_NS)
+    least_ns = seconds * thread_sampling.SHARE * 1e9
+    assert least_ns / 2 < spent[0] < least_ns + thread_sampling.SAVED_NS + MAX_EACH * 100_000
+    looks.sample_last(seconds * 26 * TICK_NS)
 
 
 def test_ranks_of_a_job_are_looked_at_together() -> None:
@@ -363,10 +363,10 @@ def test_ranks_of_a_job_are_looked_at_together() -> None:
     }
     watched[300] = watching(SimpleNamespace(pid=300, parent_pid=90), trains=False)
 
-    found = mates([watched[101]], watched)
+    found = ranks_of_same_jobs([watched[101]], watched)
     assert {mate.process.pid for mate in found} == {100, 101, 102}
-    assert {mate.process.pid for mate in mates([watched[110]], watched)} == {100, 101, 102}
-    assert {mate.process.pid for mate in mates([watched[200]], watched)} == {200}
+    assert {mate.process.pid for mate in ranks_of_same_jobs([watched[110]], watched)} == {100, 101, 102}
+    assert {mate.process.pid for mate in ranks_of_same_jobs([watched[200]], watched)} == {200}
 
 
 def test_limits_are_looked_at_when_a_burst_begins(job: Job, tmp_path: Path) -> None:
@@ -376,15 +376,15 @@ def test_limits_are_looked_at_when_a_burst_begins(job: Job, tmp_path: Path) -> N
     (tmp_path / str(job.pid)).mkdir()
     (tmp_path / str(job.pid) / "cgroup").write_text("0::/\n")
     (tmp_path / "io.max").write_text("8:0 wbps=1\n")
-    limits = Limits(KernelFs(proc=tmp_path))
+    limits = ThrottleSampling(KernelFs(proc=tmp_path))
     job.watching.activity.moving = False
-    assert limits.look(TICK_NS, bursting(job.watched), job.watched) == []
+    assert limits.sample(TICK_NS, bursting(job.watched), job.watched) == []
     job.watching.activity.moving = True
-    first = limits.look(2 * TICK_NS, bursting(job.watched), job.watched)
+    first = limits.sample(2 * TICK_NS, bursting(job.watched), job.watched)
     (tmp_path / "io.max").write_text("8:0 wbps=2\n")
-    soon = limits.look(3 * TICK_NS, bursting(job.watched), job.watched)
-    later = limits.look(3 * TICK_NS + LIMITS_AGAIN_NS, bursting(job.watched), job.watched)
+    soon = limits.sample(3 * TICK_NS, bursting(job.watched), job.watched)
+    later = limits.sample(3 * TICK_NS + LIMITS_INTERVAL_NS, bursting(job.watched), job.watched)
 
     assert [(info.write_bytes_per_second, info.pid) for info in (*first, *soon, *later)] == [(1, job.pid), (2, job.pid)]
-    assert limits.look(4 * TICK_NS + LIMITS_AGAIN_NS, bursting({}), {}) == []
-    assert len(limits.look(5 * TICK_NS + LIMITS_AGAIN_NS, bursting(job.watched), job.watched)) == 1
+    assert limits.sample(4 * TICK_NS + LIMITS_INTERVAL_NS, bursting({}), {}) == []
+    assert len(limits.sample(5 * TICK_NS + LIMITS_INTERVAL_NS, bursting(job.watched), job.watched)) == 1

@@ -20,8 +20,8 @@ from standintrace import ACTIVITY, MIB, Desk, StandIn, activity, start_ticks
 from tests.patience import LIFETIME, wait_until
 
 from ckptprof.recording import Header, pack
-from ckptprof.service.sampler.traced import Traced
-from ckptprof.service.sampler.tracing import ATTEND_NS, LOSES_NS, Tracing
+from ckptprof.service.sampler.traced_activity import TracedActivity
+from ckptprof.service.sampler.tracing import LOSS_MEMORY_NS, SELECT_INTERVAL_NS, Tracing
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.samples import (
     CollectorFault,
@@ -103,7 +103,7 @@ def test_the_header_says_that_it_traces_and_what_is_out_of_sight(desk: Callable[
 def test_of_a_command_only_its_family_is_traced(desk: Callable[..., Desk]) -> None:
     """The recorder that will start it is named as its parent, before it is started."""
     trace = StandIn()
-    desk(trace, monitor_pids=(7,), only_family=True)
+    desk(trace, monitor_pids=(7,), only_descendants=True)
 
     assert trace.asked["family_of"] == (7,)
 
@@ -116,17 +116,17 @@ def test_it_names_all_files_but_those_of_the_time_in_which_it_lost_some() -> Non
     losing = msgspec.structs.replace(HEALTH, lost_sessions=HEALTH.lost_sessions + 1)
     trace = StandIn([[HEALTH], [losing], [losing]])
     tracing = Tracing("trace", lambda: trace, select.poll())
-    named, told = [tracing.names_all(0)], [tracing.tells_all(0)]
-    for now_ns in (1, 2, LOSES_NS + 3):
+    named, told = [tracing.is_complete_since(0)], [tracing.is_complete(0)]
+    for now_ns in (1, 2, LOSS_MEMORY_NS + 3):
         tracing.read(now_ns)
-        named.append(tracing.names_all(now_ns))
-        told.append(tracing.tells_all(now_ns))
+        named.append(tracing.is_complete_since(now_ns))
+        told.append(tracing.is_complete(now_ns))
 
     assert named == [True, False, False, True]  # what it has lost when it is first read counts as well
     assert told == [True, False, False, True]
-    assert [tracing.names_all(since_ns) for since_ns in (1, 2, 3)] == [False, False, True]
+    assert [tracing.is_complete_since(since_ns) for since_ns in (1, 2, 3)] == [False, False, True]
     tracing.close()
-    assert not tracing.names_all(3)
+    assert not tracing.is_complete_since(3)
 
 
 def test_poll_never_comes_near_it(desk: Callable[..., Desk]) -> None:
@@ -308,7 +308,7 @@ def test_a_folder_that_gets_its_final_name_is_looked_at_again(
     one = desk(StandIn([[wrote], [moved]]))
 
     def seen(samples: list[Sample]) -> bool:
-        return any(isinstance(s, FileFact) and s.path == str(path) and not s.missing for s in samples)
+        return any(isinstance(s, FileFact) and s.path == str(path) and not s.is_missing for s in samples)
 
     assert seen(ticks(one, seen))
 
@@ -326,9 +326,9 @@ def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], t
         try:
             wait_until(lambda: one.tick(time.monotonic_ns()) and writer.pid in one.sampler._population.watched)
             watching = one.sampler._population.watched[writer.pid]
-            wait_until(lambda: one.tick(time.monotonic_ns()) is not None and watching.activity.in_burst())
+            wait_until(lambda: one.tick(time.monotonic_ns()) is not None and watching.activity.is_in_burst())
             traced = [sample for _ in range(10) for sample in _later(one)]
-            watching.note(activity(writer.pid, "/somewhere/model.pt", 4 * MIB))
+            watching.ingest(activity(writer.pid, "/somewhere/model.pt", 4 * MIB))
             trace.reads = [OSError(5, "gone")]
             failed = ticks(one, lambda so_far: any("model.pt" in names(s) for s in so_far))
         finally:
@@ -337,7 +337,7 @@ def test_open_files_are_not_scanned_while_it_traces(desk: Callable[..., Desk], t
     scans = [sample for sample in traced if isinstance(sample, FileScan) and sample.pid == writer.pid]
     assert all(scan.mapped is not None for scan in scans)  # its memory grew: that may be a mapping
     assert any("model.pt" in names(sample) for sample in failed)
-    assert not watching.traced.holds_written_file  # nobody would tell that it was closed
+    assert not watching.traced.has_written_file_open  # nobody would tell that it was closed
 
 
 def _later(desk: Desk) -> list[Sample]:
@@ -348,18 +348,18 @@ def _later(desk: Desk) -> list[Sample]:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 1 << 40), st.booleans()), max_size=30))
 def test_moved_bytes_are_never_negative_and_never_counted_twice(steps: list[tuple[str, int, bool]]) -> None:
     """Cumulative sessions, told again and again, closed and begun anew, in any order."""
-    traced = Traced()
+    traced = TracedActivity()
     reached: dict[str, int] = {}
     expected = 0
     for session, count, closed in steps:
         expected += max(0, count - reached.get(session, 0))
         reached[session] = 0 if closed else count
         ended = 1 if closed else None
-        traced.note(msgspec.structs.replace(ACTIVITY, session=session, bytes=count, path="/x", closed_ns=ended))
+        traced.ingest(msgspec.structs.replace(ACTIVITY, session=session, bytes=count, path="/x", closed_ns=ended))
 
-    assert traced.moved_bytes == expected
-    traced.take()
-    assert traced.moved_bytes == 0
+    assert traced.transferred_bytes == expected
+    traced.consume_written()
+    assert traced.transferred_bytes == 0
 
 
 @pytest.mark.parametrize(
@@ -367,11 +367,11 @@ def test_moved_bytes_are_never_negative_and_never_counted_twice(steps: list[tupl
 )
 def test_what_is_no_data_file_is_not_asked_for(path: str | None) -> None:
     """Its bytes count, its name is left alone."""
-    traced = Traced()
-    traced.note(msgspec.structs.replace(ACTIVITY, bytes=9 * MIB, path=path))
+    traced = TracedActivity()
+    traced.ingest(msgspec.structs.replace(ACTIVITY, bytes=9 * MIB, path=path))
 
-    assert traced.moved_bytes == 9 * MIB
-    assert traced.take() == []
+    assert traced.transferred_bytes == 9 * MIB
+    assert traced.consume_written() == []
 
 
 def test_an_older_recording_has_a_level_and_no_reason() -> None:
@@ -391,7 +391,7 @@ def test_an_older_recording_has_a_level_and_no_reason() -> None:
 @pytest.mark.namespaces
 def test_in_a_namespace_of_pids_nothing_is_attached() -> None:
     """The programs would tell the host's pids, which are others' here: said, with the remedy."""
-    look = "from ckptprof.service.sampler.tracing import foreign_namespace as f"
+    look = "from ckptprof.service.sampler.tracing import namespace_problem as f"
     command = [sys.executable, "-c", f"{look}; from ckptprof_collectors.kernelfs import KernelFs; print(f(KernelFs()))"]
     done = subprocess.run(
         ["unshare", "--pid", "--fork", "--mount-proc", *command], capture_output=True, text=True, check=True
@@ -406,7 +406,7 @@ def test_trifles_of_strangers_are_left_out(desk: Callable[..., Desk]) -> None:
     created = FileLifeEvent(1, "created", 1, 1, 1, 1, 1, None, "/run/x.pid")
     seen = []
     for only_family in (False, True):
-        one = desk(StandIn([[trifle, created]]), only_family=only_family)
+        one = desk(StandIn([[trifle, created]]), only_descendants=only_family)
         seen.append([s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)])
 
     assert seen == [[], [trifle, created]]
@@ -421,8 +421,8 @@ def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sle
     for _ in range(2):
         one.tick(time.monotonic_ns())
     one.sampler._population.watched[sleeper.pid].info = training
-    one.tick(time.monotonic_ns() + ATTEND_NS)
-    desk(of_family, only_family=True).tick(time.monotonic_ns())
+    one.tick(time.monotonic_ns() + SELECT_INTERVAL_NS)
+    desk(of_family, only_descendants=True).tick(time.monotonic_ns())
 
     said = [(processes.get(sleeper.pid), trifle_bytes) for processes, trifle_bytes in trace.attended]
     assert list(dict.fromkeys(said)) == [(False, 64 << 10), (True, 64 << 10)]
@@ -443,18 +443,18 @@ def test_who_is_watched_is_gone_over_when_that_changes() -> None:
 
     trace = StandIn([[] for _ in range(30)])
     tracing = Tracing("auto", lambda: trace, select.poll())
-    crowd = Crowd((pid, SimpleNamespace(trains=False, keep=False)) for pid in range(100))
+    crowd = Crowd((pid, SimpleNamespace(is_training=False, is_required=False)) for pid in range(100))
     for tick in range(20):
         tracing.read(tick)
-        tracing.attend(crowd, 0)
+        tracing.select_processes(crowd, 0)
     assert (looked, len(trace.attended)) == (1, 1)
 
     del crowd[3]
-    tracing.attend(crowd, 0)
-    crowd[200] = SimpleNamespace(trains=True, keep=False)
-    tracing.attend(crowd, 0)
-    tracing.read(2 * ATTEND_NS)
-    tracing.attend(crowd, 0)
+    tracing.select_processes(crowd, 0)
+    crowd[200] = SimpleNamespace(is_training=True, is_required=False)
+    tracing.select_processes(crowd, 0)
+    tracing.read(2 * SELECT_INTERVAL_NS)
+    tracing.select_processes(crowd, 0)
 
     tracing.close()
 
@@ -468,12 +468,12 @@ def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(
     """Whether or not it is known to train; the trace sees all of the host."""
     where = {"remote": "10.0.0.9", "port": 443, "local_port": 5000, "sockets": 1, "sent_bytes": MIB}
     rest = dict.fromkeys(("received_bytes", "sends", "receives", "parts", "parts_bytes", "answers", "answers_bytes"), 0)
-    times = dict.fromkeys(("began_ns", "sent_ns", "received_began_ns", "received_ns", "part_bytes", "tid"))
+    times = dict.fromkeys(("send_start_ns", "sent_ns", "receive_start_ns", "received_ns", "part_bytes", "tid"))
     mine, strange = (
         SocketTraffic(pid=pid, start_ticks=start_ticks(pid), **where, **rest, **times) for pid in (sleeper.pid, 1)
     )
     trace = StandIn()
-    one = desk(trace, only_family=True, among_others=True)
+    one = desk(trace, only_descendants=True, attaches=True)
     one.sampler._population.root_pid = sleeper.pid
     now_ns = time.monotonic_ns()
     for seconds in range(1, 4):
@@ -508,24 +508,25 @@ def test_who_trains_and_sends_much_is_looked_at_as_who_writes(
     now_ns = time.monotonic_ns()
     first = SocketTraffic(
         pid=sleeper.pid, start_ticks=start_ticks(sleeper.pid), remote="10.0.0.9", port=443, local_port=5000, sockets=1,
-        sent_bytes=MIB, received_bytes=came, began_ns=now_ns, sent_ns=now_ns, received_began_ns=None, received_ns=None,
+        sent_bytes=MIB, received_bytes=came, send_start_ns=now_ns, sent_ns=now_ns, receive_start_ns=None,
+        received_ns=None,
         part_bytes=None, tid=sleeper.pid, **dict.fromkeys(names, 0),
     )  # fmt: skip
     trace = StandIn()
-    one = desk(trace, only_family=True, among_others=True)
+    one = desk(trace, only_descendants=True, attaches=True)
     one.sampler._population.root_pid = sleeper.pid
     for seconds in range(1, 4):
         one.tick(now_ns + seconds * 1_000_000_000)
     watching = one.sampler._population.watched[sleeper.pid]
-    assert not watching.activity.in_burst()
+    assert not watching.activity.is_in_burst()
     trace.reads = [[first], []]
     one.tick(now_ns + 4_000_000_000)
     one.tick(now_ns + 4_900_000_000)
 
-    assert watching.activity.in_burst() is bursts
-    assert watching.activity.urgent(now_ns + 4_900_000_000) is bursts
+    assert watching.activity.is_in_burst() is bursts
+    assert watching.activity.is_urgent(now_ns + 4_900_000_000) is bursts
     one.tick(now_ns + 5_500_000_000)
-    assert not watching.activity.in_burst()
+    assert not watching.activity.is_in_burst()
 
 
 def test_what_was_told_of_while_it_went_on_is_wanted_to_its_end(
@@ -617,5 +618,5 @@ def test_a_mapping_is_looked_at_at_once(desk: Callable[..., Desk], sleeper: subp
 
     one.tick(time.monotonic_ns())
 
-    assert state.in_burst()
+    assert state.is_in_burst()
     assert state.last_mappings_ns > 0

@@ -9,8 +9,8 @@ import pytest
 from standintrace import MIB, activity
 from tests.patience import LIFETIME
 
-from ckptprof.service.sampler.population import TURNED_BYTES, Population
-from ckptprof.service.sampler.traced import MAX_PROCESSES, MAX_SESSIONS, Unwatched
+from ckptprof.service.sampler.population import PROGRAM_LOAD_BYTES, Population
+from ckptprof.service.sampler.traced_activity import MAX_PROCESSES, MAX_SESSIONS, UnwatchedBytes
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process
 
@@ -38,22 +38,22 @@ def people() -> Iterator[Population]:
 
 def test_what_a_session_moved_is_added_up_once() -> None:
     """Each sample tells the sum of its session so far."""
-    unwatched = Unwatched()
+    unwatched = UnwatchedBytes()
     for moved in (10, 25, 25):
-        unwatched.note(activity(1, "/a", moved))
-    unwatched.note(activity(1, "/b", 7, closed_ns=1))
-    assert unwatched.take() == {(1, activity(1, "/a", 0).start_ticks): 32}
-    unwatched.note(activity(1, "/a", 40, closed_ns=2))
-    assert list(unwatched.take().values()) == [15]
-    assert unwatched.take() == {}
+        unwatched.ingest(activity(1, "/a", moved))
+    unwatched.ingest(activity(1, "/b", 7, closed_ns=1))
+    assert unwatched.consume() == {(1, activity(1, "/a", 0).start_ticks): 32}
+    unwatched.ingest(activity(1, "/a", 40, closed_ns=2))
+    assert list(unwatched.consume().values()) == [15]
+    assert unwatched.consume() == {}
 
 
 def test_it_keeps_no_more_than_it_may() -> None:
     """Of sessions the latest, of processes the first."""
-    unwatched = Unwatched()
+    unwatched = UnwatchedBytes()
     for number in range(MAX_SESSIONS + 5):
-        unwatched.note(activity(10**7 + number, f"/{number}", 1))
-    assert (len(unwatched._sessions), len(unwatched.take())) == (MAX_SESSIONS, MAX_PROCESSES)
+        unwatched.ingest(activity(10**7 + number, f"/{number}", 1))
+    assert (len(unwatched._sessions), len(unwatched.consume())) == (MAX_SESSIONS, MAX_PROCESSES)
 
 
 def test_nobodys_counters_are_read_while_the_trace_tells_who_is_busy(
@@ -64,10 +64,10 @@ def test_nobodys_counters_are_read_while_the_trace_tells_who_is_busy(
     monkeypatch.setattr(Process, "read_io", lambda self: read.append(self.pid))
     people.sweep(2 * SECOND_NS, [], {})
     for number in range(40):
-        people.unwatched.note(activity(sleepers[0], f"/{number}", MIB // 10, closed_ns=1))
-    people.unwatched.note(activity(sleepers[1], "/log", TURNED_BYTES + 1))
-    people.unwatched.note(activity(sleepers[2], "/log", 4 * MIB, start_ticks=1))  # another one, of its pid
-    people.sweep(3 * SECOND_NS, [], {sleepers[3]: TURNED_BYTES})
+        people.unwatched.ingest(activity(sleepers[0], f"/{number}", MIB // 10, closed_ns=1))
+    people.unwatched.ingest(activity(sleepers[1], "/log", PROGRAM_LOAD_BYTES + 1))
+    people.unwatched.ingest(activity(sleepers[2], "/log", 4 * MIB, start_ticks=1))  # another one, of its pid
+    people.sweep(3 * SECOND_NS, [], {sleepers[3]: PROGRAM_LOAD_BYTES})
 
     assert [pid for pid in sleepers if pid in people.watched] == [sleepers[0]]
     assert read == []
@@ -78,8 +78,8 @@ def test_who_turned_into_an_interpreter_is_watched(
 ) -> None:
     """A script of a shell that became the training script at its end: what it reads to start tells of it."""
     monkeypatch.setattr("ckptprof.service.sampler.population.is_interpreter", lambda process: process.pid in sleepers)
-    people.unwatched.note(activity(sleepers[0], "/usr/lib/os.pyc", TURNED_BYTES + 1))
-    people.unwatched.note(activity(sleepers[1], "/usr/lib/os.pyc", TURNED_BYTES))
+    people.unwatched.ingest(activity(sleepers[0], "/usr/lib/os.pyc", PROGRAM_LOAD_BYTES + 1))
+    people.unwatched.ingest(activity(sleepers[1], "/usr/lib/os.pyc", PROGRAM_LOAD_BYTES))
     people.sweep(2 * SECOND_NS, [], {})
 
     assert [pid for pid in sleepers if pid in people.watched] == [sleepers[0]]

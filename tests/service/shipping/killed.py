@@ -14,20 +14,20 @@ from pathlib import Path
 
 from ckptprof.service.shipping.shipper import Shipper, to_server
 from ckptprof.store.fleet import outbox
-from ckptprof.store.fleet.target import target_of
+from ckptprof.store.fleet.target import parse_target
 
 
 def ship(db: Path, url: str) -> None:
     """Send in small batches, for ever."""
-    outbox.MOST_EVENTS = 3
-    shipper = Shipper(db, to_server(target_of(url)), names=True)
+    outbox.MAX_BATCH_EVENTS = 3
+    shipper = Shipper(db, to_server(parse_target(url)), names=True)
     while True:
         shipper.send()
 
 
 def main(db: Path, url: str) -> None:
     """Kill as many as there are lines."""
-    send = Shipper(db, to_server(target_of(url)), names=True).send
+    send = Shipper(db, to_server(parse_target(url)), names=True).send
     send()  # which loads what is loaded late
     before = time.monotonic()
     send()

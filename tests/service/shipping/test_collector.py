@@ -19,10 +19,10 @@ from tests.postgres import made_certificate
 from ckptprof.cli.main import main
 from ckptprof.errors import StoreError, UsageError
 from ckptprof.model import Session
-from ckptprof.service.shipping.collector import to_collector
+from ckptprof.service.shipping.otlp_collector import to_collector
 from ckptprof.service.shipping.shipper import Shipper
-from ckptprof.store.fleet.outbox import Taken
-from ckptprof.store.fleet.target import ServerAwayError
+from ckptprof.store.fleet.outbox import ShippedPosition
+from ckptprof.store.fleet.target import ServerUnreachableError
 from ckptprof.store.writer import StoreWriter
 
 SAVE = Job(saves=1).seen()[0][0].checkpoints[0]
@@ -94,7 +94,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreWrite
     """Return the writer of a node's database, which has three checkpoints; how far it was sent is beside it."""
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
     with closing(StoreWriter(tmp_path / "node.db", ballast_bytes=0)) as writer:
-        writer.begin_session(
+        writer.start_session(
             Session(
                 uid="s", host="node-1", boot_id="b", kernel="6.1", version="0", level="poll",
                 start_ns=SAVE.start_ns, end_ns=SAVE.end_ns, clean=False,
@@ -104,7 +104,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoreWrite
         yield writer
 
 
-def ship(node: StoreWriter, stub: Stub) -> Taken:
+def ship(node: StoreWriter, stub: Stub) -> ShippedPosition:
     """Send all that there is."""
     return Shipper(node.path, to_collector(stub.url), names=True).send().taken
 
@@ -115,7 +115,7 @@ def test_each_revision_is_a_record_and_comes_once(node: StoreWriter, stub: Stub)
     ship(node, stub)
     node.add_checkpoints([msgspec.structs.replace(SAVE, uid="b", step=7)])
 
-    assert ship(node, stub) == Taken(change=4, last_id=3, lost=0)
+    assert ship(node, stub) == ShippedPosition(change=4, last_id=3, lost=0)
 
     assert stub.taken == [("a", 1), ("b", 1), ("c", 1), ("b", 2)]
     assert stub.headers[0]["path"] == "/v1/logs"
@@ -125,9 +125,9 @@ def test_each_revision_is_a_record_and_comes_once(node: StoreWriter, stub: Stub)
 def test_what_it_cannot_take_now_is_sent_again(node: StoreWriter, stub: Stub) -> None:
     """When it wants to be asked; a wrong token loses nothing either."""
     stub.answer = lambda _: (503, {"Retry-After": "77"}, b"")
-    with pytest.raises(ServerAwayError) as caught:
+    with pytest.raises(ServerUnreachableError) as caught:
         ship(node, stub)
-    assert caught.value.later_seconds == 77
+    assert caught.value.retry_after_seconds == 77
     stub.answer = lambda _: (401, {}, b"")
     with pytest.raises(StoreError, match="answers 401"):
         ship(node, stub)
@@ -146,7 +146,7 @@ def test_what_it_will_never_take_holds_up_nothing(node: StoreWriter, stub: Stub)
     stub.answer = lambda _: (200, {}, b'{"partialSuccess": {"rejectedLogRecords": "1", "errorMessage": "too old"}}')
     node.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "de"])
 
-    assert ship(node, stub) == Taken(change=5, last_id=5, lost=2)
+    assert ship(node, stub) == ShippedPosition(change=5, last_id=5, lost=2)
 
 
 @pytest.mark.parametrize(("claimed", "counted"), [("9" * 4000, 3), ("-7", 0)])
@@ -166,7 +166,7 @@ def test_a_collector_that_refuses_all_is_not_believed(node: StoreWriter, stub: S
     with pytest.raises(StoreError, match="rejects all records"):
         ship(node, stub)
     stub.answer = lambda _: (200, {}, b"{}")
-    assert ship(node, stub) == Taken(change=3, last_id=3, lost=0)
+    assert ship(node, stub) == ShippedPosition(change=3, last_id=3, lost=0)
     stub.answer = lambda uids: (400, {}, b"") if "d" in uids else (200, {}, b"{}")
     node.add_checkpoints([msgspec.structs.replace(SAVE, uid="d")])
     with pytest.raises(StoreError, match="rejects all records"):
@@ -181,7 +181,7 @@ def test_a_collector_that_refuses_all_is_not_believed(node: StoreWriter, stub: S
 def test_a_clock_that_began_in_1970_sends_nothing_again(node: StoreWriter, stub: Stub) -> None:
     """The database is told by the session that was begun first, whatever its clock said."""
     ship(node, stub)
-    node.begin_session(
+    node.start_session(
         Session(
             uid="r", host="node-1", boot_id="c", kernel="6.1", version="0", level="poll", start_ns=5, end_ns=6,
             clean=False,
@@ -257,10 +257,10 @@ def test_who_is_not_known_is_not_believed(
 ) -> None:
     """One without TLS is none that is asked by https, and a certificate needs somebody who knows it."""
     url = stub.url.replace("http:", "https:").replace("127.0.0.1", "localhost")
-    with pytest.raises(ServerAwayError):
+    with pytest.raises(ServerUnreachableError):
         Shipper(node.path, to_collector(url), names=True).send()
     stub.serve_tls(made_certificate(tmp_path))
-    with pytest.raises(ServerAwayError, match="certificate verify failed"):
+    with pytest.raises(ServerUnreachableError, match="certificate verify failed"):
         Shipper(node.path, to_collector(url), names=True).send()
     assert stub.taken == []
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "server.crt"))
@@ -268,5 +268,5 @@ def test_who_is_not_known_is_not_believed(
     Shipper(node.path, to_collector(url), names=True).send()
 
     assert [uid for uid, _ in stub.taken] == [*"abc"]
-    with pytest.raises(ServerAwayError, match="certificate verify failed"):
+    with pytest.raises(ServerUnreachableError, match="certificate verify failed"):
         Shipper(node.path, to_collector(url.replace("localhost", "127.0.0.1")), names=True).send()

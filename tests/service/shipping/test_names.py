@@ -11,11 +11,11 @@ from msgspec import inspect
 from tests.cluster.nodes import Job
 
 from ckptprof.cluster.merging import merge
-from ckptprof.frameworks.placekeys import file_system_of
+from ckptprof.frameworks.placekeys import file_system_key
 from ckptprof.frameworks.runkeys import job_key
 from ckptprof.model import Checkpoint, Place, Run
-from ckptprof.service.shipping.shipper import redacted, without_names
-from ckptprof.store.fleet.outbox import Batch, Changed
+from ckptprof.service.shipping.shipper import redact, redact_batch
+from ckptprof.store.fleet.outbox import ChangeBatch, ChangedCheckpoint
 
 SECRET = "hush"  # noqa: S105 # none
 # Words of ours, each out of a list that stands in the sources, and the uid, which is a hash of its own
@@ -51,7 +51,7 @@ def test_no_text_is_left_but_words_of_our_own() -> None:
     whole: Checkpoint = _filled(inspect.type_info(Checkpoint))
     assert SECRET in str(whole)
 
-    told = redacted(whole)
+    told = redact(whole)
 
     assert SECRET not in msgspec.json.encode(told).decode()
     assert (told.bytes, told.uid, told.verdict is not None) == (7, "ours", True)
@@ -64,7 +64,7 @@ def test_what_is_grouped_by_keys_still_is() -> None:
 
     def hidden(key: str, place: str) -> Checkpoint:
         run = Run(key=key, scheduler="slurm", job="8812", restart=1)
-        return redacted(msgspec.structs.replace(base, run=run, place=Place(key=place, shared=True)))
+        return redact(msgspec.structs.replace(base, run=run, place=Place(key=place, shared=True)))
 
     first = hidden("slurm:alpha/8812.0", "nfs:filer:/export/home:123")
     second = hidden("slurm:alpha/8812.3", "nfs:filer:/export/home:456")
@@ -75,16 +75,14 @@ def test_what_is_grouped_by_keys_still_is() -> None:
     assert third.run is not None
     assert re.fullmatch(r"slurm:[0-9a-f]{12}/8812\.0", first.run.key)
     assert job_key(first.run) == job_key(second.run) != job_key(third.run)
-    one, two, other = (file_system_of(each.place.key) for each in (first, second, third) if each.place is not None)
+    one, two, other = (file_system_key(each.place.key) for each in (first, second, third) if each.place is not None)
     assert one == two != other
 
 
 def test_nodes_still_have_one_run() -> None:
     """Parts are joined as before: the same name has the same hash."""
     records, _ = Job(nodes=4, saves=3, late_s={1: 4.0}).seen()
-    hidden = [
-        msgspec.structs.replace(record, checkpoints=tuple(map(redacted, record.checkpoints))) for record in records
-    ]
+    hidden = [msgspec.structs.replace(record, checkpoints=tuple(map(redact, record.checkpoints))) for record in records]
 
     plain, bare = merge(records), merge(hidden)
 
@@ -96,10 +94,12 @@ def test_nodes_still_have_one_run() -> None:
 @pytest.mark.parametrize("event", ["{", '{"id": 1}', "\x00"])
 def test_what_cannot_be_read_is_not_sent_as_it_is(event: str) -> None:
     """Nobody knows what names it has."""
-    one = Changed(id=1, uid="u", revision=1, first_start_ns=0, event=event)
-    batch = Batch(after=0, until=1, is_last=True, last_id=1, kept_ids=1, events=(one,), sessions=())
+    one = ChangedCheckpoint(id=1, uid="u", revision=1, first_start_ns=0, event=event)
+    batch = ChangeBatch(
+        previous_change=0, last_change=1, is_last=True, newest_id=1, remaining_ids=1, events=(one,), sessions=()
+    )
 
-    (told,) = without_names(batch).events
+    (told,) = redact_batch(batch).events
 
     assert (told.event, told.uid) == (None, "u")
     assert told.problem is not None

@@ -8,18 +8,18 @@ import pytest
 
 from ckptprof.service.shipping.shipper import (
     HEARTBEAT_SECONDS,
-    HOLD_SECONDS,
-    LONGEST_RETRY_SECONDS,
+    MAX_DELAY_SECONDS,
+    MAX_RETRY_SECONDS,
     SPREAD_SECONDS,
-    Pace,
+    ShippingPace,
 )
 
 
-def _pace(seed: int = 1) -> Pace:
-    return Pace(0.0, random.Random(seed))  # noqa: S311 # no secret
+def _pace(seed: int = 1) -> ShippingPace:
+    return ShippingPace(0.0, random.Random(seed))  # noqa: S311 # no secret
 
 
-def _due(pace: Pace, now: float) -> float:
+def _due(pace: ShippingPace, now: float) -> float:
     """Return how long from now nothing is due, to a second."""
     return next(seconds for seconds in range(10_000) if pace.is_due(now + seconds))
 
@@ -29,10 +29,10 @@ def test_the_nodes_of_a_job_send_spread_over_two_minutes() -> None:
     waits = []
     for seed in range(200):
         pace = _pace(seed)
-        pace.sent(0.0)
-        pace.changed(10.0)
+        pace.record_success(0.0)
+        pace.record_change(10.0)
         first = _due(pace, 10.0)
-        pace.changed(11.0)
+        pace.record_change(11.0)
         assert _due(pace, 10.0) == first
         waits.append(first)
 
@@ -49,9 +49,9 @@ def test_without_a_change_a_node_says_now_and_then_that_it_is_there() -> None:
     assert len(waits) > 10
 
 
-def _sent(seed: int) -> Pace:
+def _sent(seed: int) -> ShippingPace:
     pace = _pace(seed)
-    pace.sent(0.0)
+    pace.record_success(0.0)
     return pace
 
 
@@ -60,26 +60,26 @@ def test_what_fails_is_tried_ever_later() -> None:
     pace = _pace()
     waits = []
     for _ in range(40):
-        pace.failed(0.0)
+        pace.record_failure(0.0)
         waits.append(_due(pace, 0.0))
 
     assert max(waits[:3]) <= 4
-    assert LONGEST_RETRY_SECONDS / 2 < max(waits) <= LONGEST_RETRY_SECONDS + 1
-    pace.sent(0.0)
-    pace.failed(0.0)
+    assert MAX_RETRY_SECONDS / 2 < max(waits) <= MAX_RETRY_SECONDS + 1
+    pace.record_success(0.0)
+    pace.record_failure(0.0)
     assert _due(pace, 0.0) <= 2
 
 
 def test_what_changes_while_the_server_is_away_is_not_tried_sooner() -> None:
     """After a sign of life that failed, too: neither before the server wants to be asked nor all nodes at once."""
     pace = _sent(1)
-    pace.failed(0.0, 600.0)
-    pace.changed(1.0)
+    pace.record_failure(0.0, 600.0)
+    pace.record_change(1.0)
 
     assert _due(pace, 0.0) >= 600
 
 
-@pytest.mark.parametrize("held", [0.0, 100.0, HOLD_SECONDS - 1])
+@pytest.mark.parametrize("held", [0.0, 100.0, MAX_DELAY_SECONDS - 1])
 def test_nothing_is_sent_beside_a_save(held: float) -> None:
     """Unless saves follow each other without a pause for an hour."""
     pace = _pace()
@@ -87,6 +87,6 @@ def test_nothing_is_sent_beside_a_save(held: float) -> None:
 
     assert not pace.may_send(1000.0 + held, is_writing=True)
 
-    assert pace.may_send(1000.0 + HOLD_SECONDS, is_writing=True)
+    assert pace.may_send(1000.0 + MAX_DELAY_SECONDS, is_writing=True)
     assert pace.may_send(1001.0, is_writing=False)
-    assert not pace.may_send(1000.0 + HOLD_SECONDS, is_writing=True)
+    assert not pace.may_send(1000.0 + MAX_DELAY_SECONDS, is_writing=True)

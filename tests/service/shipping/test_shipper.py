@@ -15,12 +15,12 @@ from tests.cluster.nodes import Job
 from tests.postgres import Server
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import Pending
-from ckptprof.detect.events.past_events import PastEvent
+from ckptprof.detect.events.deferred import PendingEvent
+from ckptprof.detect.events.event_history import HistoryEvent
 from ckptprof.model import Checkpoint, Session
-from ckptprof.service.recorder.pending import encoded, is_writing
+from ckptprof.service.recorder.pending import encode, is_writing
 from ckptprof.service.shipping.shipper import Shipper, to_server
-from ckptprof.store.fleet.target import target_of
+from ckptprof.store.fleet.target import parse_target
 from ckptprof.store.writer import StoreWriter
 
 SAVE = Job(saves=1).seen()[0][0].checkpoints[0]
@@ -28,7 +28,7 @@ KILLS = 50
 
 
 def _session(writer: StoreWriter, uid: str = "s", end_ns: int = SAVE.end_ns) -> None:
-    writer.begin_session(
+    writer.start_session(
         Session(
             uid=uid, host="node-1", boot_id="b", kernel="6.1", version="0", level="poll",
             start_ns=SAVE.start_ns, end_ns=end_ns, clean=False,
@@ -63,7 +63,7 @@ def test_fifty_kills_lose_nothing_and_put_nothing_twice(server: Server, fleet: s
         killer.stdin.close()
     assert server.ask("SELECT change > 0 FROM ckptprof.nodes", fleet) == [(True,)]  # they were at work
 
-    Shipper(db, to_server(target_of(url)), names=True).send()
+    Shipper(db, to_server(parse_target(url)), names=True).send()
 
     kept = server.ask("SELECT uid, step FROM ckptprof.checkpoints", fleet)
     assert len(kept) == len(made)
@@ -78,7 +78,7 @@ def test_a_database_that_was_set_back_is_taken_from_its_begin(
     server: Server, fleet: str, tmp_path: Path, more: str
 ) -> None:
     """However much it has by then; what the server has of it stays."""
-    db, copy, target = tmp_path / "node.db", tmp_path / "copy.db", target_of(server.url(fleet))
+    db, copy, target = tmp_path / "node.db", tmp_path / "copy.db", parse_target(server.url(fleet))
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer)
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid="a")])
@@ -101,7 +101,7 @@ def test_a_database_that_was_set_back_is_taken_from_its_begin(
 @pytest.mark.postgres
 def test_a_database_that_was_made_anew_is_taken_from_its_begin(server: Server, fleet: str, tmp_path: Path) -> None:
     """In the place of a damaged one, by the same session: its changes begin at 1 again."""
-    db, target = tmp_path / "node.db", target_of(server.url(fleet))
+    db, target = tmp_path / "node.db", parse_target(server.url(fleet))
     for number, uids in enumerate(["abc", "de"]):
         for old in tmp_path.glob("node.db*"):
             old.unlink()
@@ -145,7 +145,7 @@ def test_a_save_that_goes_on_is_seen_in_the_database(
     if_alone: Hypothesis | None, quiet_s: float, *, expected: bool
 ) -> None:
     """By what the agent keeps there of what it has not told; what cannot be read holds up nothing."""
-    event = PastEvent(0, 1, 1, frozenset(), frozenset(), frozenset(), frozenset())
-    one = Pending(checkpoint=SAVE, event=event, directory="/", boot_id="b", if_alone=if_alone)
+    event = HistoryEvent(0, 1, 1, frozenset(), frozenset(), frozenset(), frozenset())
+    one = PendingEvent(checkpoint=SAVE, event=event, directory="/", boot_id="b", if_alone=if_alone)
 
-    assert is_writing([b"x", encoded(one)], SAVE.end_ns + round(quiet_s * 1e9)) is expected
+    assert is_writing([b"x", encode(one)], SAVE.end_ns + round(quiet_s * 1e9)) is expected

@@ -13,18 +13,18 @@ from ckptprof.errors import StoreError
 from ckptprof.service.shipping import shipper as shipping
 from ckptprof.service.shipping.shipper import (
     HEARTBEAT_SECONDS,
-    LONGEST_RETRY_SECONDS,
+    MAX_RETRY_SECONDS,
     SPREAD_SECONDS,
-    Round,
+    Shipment,
     Shipper,
-    Taker,
+    ShippingTarget,
 )
-from ckptprof.store.fleet.outbox import Taken
-from ckptprof.store.fleet.target import ServerAwayError
+from ckptprof.store.fleet.outbox import ShippedPosition
+from ckptprof.store.fleet.target import ServerUnreachableError
 
 
 @contextmanager
-def _nowhere(node: str, database: str) -> Iterator[Taker]:
+def _nowhere(node: str, database: str) -> Iterator[ShippingTarget]:
     raise AssertionError((node, database))
     yield
 
@@ -63,18 +63,18 @@ class Played(Shipper):
         """Return whether a checkpoint is being written."""
         return self.writes(self.now)
 
-    def send(self, may_go_on: Callable[[], bool] = lambda: True) -> Round:
+    def send(self, may_go_on: Callable[[], bool] = lambda: True) -> Shipment:
         """Take note."""
         if self.is_away(self.now):
-            raise ServerAwayError("db is away")
+            raise ServerUnreachableError("db is away")
         self.sent.append(self.now)
         is_done = may_go_on()
-        return Round(taken=Taken(change=self.change(self.now)), events=1, is_done=is_done)
+        return Shipment(taken=ShippedPosition(change=self.change(self.now)), events=1, is_done=is_done)
 
     def play(self) -> None:
         """Run until the time is over."""
         with pytest.raises(OverError):
-            self.run(tell=lambda _: None, complain=self.said.append, beat=lambda: self.beats.append(self.now))
+            self.run(on_status=lambda _: None, warn=self.said.append, beat=lambda: self.beats.append(self.now))
 
 
 def test_what_changes_is_sent_soon_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_nothing_is_sent_while_a_checkpoint_is_written(monkeypatch: pytest.Monke
 def test_a_server_that_is_away_is_told_once_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A day long, ever later; when it is back all goes on."""
     day = 86_400.0
-    played = Played(monkeypatch, until=day + 2 * LONGEST_RETRY_SECONDS)
+    played = Played(monkeypatch, until=day + 2 * MAX_RETRY_SECONDS)
     tries: list[float] = []
 
     def is_away(now: float) -> bool:
@@ -115,7 +115,7 @@ def test_a_server_that_is_away_is_told_once_and_tried_again(monkeypatch: pytest.
     played.play()
 
     assert played.said == ["not shipping for now: db is away"]
-    assert day <= played.sent[0] <= day + LONGEST_RETRY_SECONDS + 5
+    assert day <= played.sent[0] <= day + MAX_RETRY_SECONDS + 5
     assert 100 < len([at for at in tries if at < day]) < 400
 
 

@@ -17,11 +17,11 @@ from tests.postgres import Server
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
 from ckptprof.store.fleet import outbox as outboxes
-from ckptprof.store.fleet.connecting import connected, told
-from ckptprof.store.fleet.outbox import Outbox, Taken
-from ckptprof.store.fleet.sink import Sink
-from ckptprof.store.fleet.steps import STEPS, migrate
-from ckptprof.store.fleet.target import ServerAwayError, target_of
+from ckptprof.store.fleet.outbox import Outbox, ShippedPosition
+from ckptprof.store.fleet.server_connection import connected, translated_server_errors
+from ckptprof.store.fleet.server_migrations import STEPS, migrate
+from ckptprof.store.fleet.sink import ServerSink
+from ckptprof.store.fleet.target import ServerUnreachableError, parse_target
 from ckptprof.store.writer import Retention, StoreWriter
 
 pytestmark = pytest.mark.postgres
@@ -32,20 +32,20 @@ HOST = "node-1"
 @contextlib.contextmanager
 def sink(
     server: Server, fleet: str, node: str = HOST, role: str = "postgres", secret: Path | None = None
-) -> Iterator[Sink]:
+) -> Iterator[ServerSink]:
     """Give a sink of a node's database."""
-    target = target_of(server.url(fleet, role))
-    with connected(target, secret) as connection, told(target):
-        yield Sink(connection, node, "s1")
+    target = parse_target(server.url(fleet, role))
+    with connected(target, secret) as connection, translated_server_errors(target):
+        yield ServerSink(connection, node, "s1")
 
 
-def ship(server: Server, fleet: str, db: Path) -> Taken:
+def ship(server: Server, fleet: str, db: Path) -> ShippedPosition:
     """Send all that there is."""
     with Outbox(db) as outbox, sink(server, fleet) as open_sink:
-        taken = open_sink.taken(outbox.sessions(), outbox.newest())
+        taken = open_sink.shipped_position(outbox.sessions(), outbox.newest_change())
         while True:
-            batch = outbox.batch(taken.change, known_id=taken.last_id)
-            taken = open_sink.put(batch)
+            batch = outbox.next_batch(taken.change, newest_known_id=taken.last_id)
+            taken = open_sink.put_batch(batch)
             if batch.is_last:
                 return taken
 
@@ -53,7 +53,7 @@ def ship(server: Server, fleet: str, db: Path) -> Taken:
 @pytest.fixture
 def node(writer: StoreWriter, session: Callable[..., Session]) -> StoreWriter:
     """Return the writer of a node's database."""
-    writer.begin_session(session(host=HOST))
+    writer.start_session(session(host=HOST))
     return writer
 
 
@@ -68,18 +68,18 @@ def test_the_newest_of_each_checkpoint_is_there_once(
     """However often it is sent, and in whatever order."""
     node.add_checkpoints([checkpoint(uid="a", step=1), checkpoint(uid="b", step=2)])
     with Outbox(db) as outbox:
-        old = outbox.batch(0, known_id=0)
+        old = outbox.next_batch(0, newest_known_id=0)
     ship(server, fleet, db)
     node.add_checkpoints([checkpoint(uid="a", step=3)])
 
-    assert ship(server, fleet, db) == Taken(change=3, last_id=2, lost=0)
+    assert ship(server, fleet, db) == ShippedPosition(change=3, last_id=2, lost=0)
 
     newest = [("a", 2, 3), ("b", 1, 2)]
     assert kept(server, fleet) == newest
     with sink(server, fleet) as again:
-        assert again.put(old) == Taken(change=3, last_id=2)
+        assert again.put_batch(old) == ShippedPosition(change=3, last_id=2)
         server.ask("UPDATE ckptprof.nodes SET change = 0", fleet)
-        again.put(old)
+        again.put_batch(old)
     assert kept(server, fleet) == newest
     assert server.ask("SELECT host, level FROM ckptprof.sessions", fleet) == [(HOST, "poll")]
 
@@ -110,7 +110,7 @@ def test_what_the_server_refuses_is_put_aside_and_holds_up_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A NUL, a number beyond its range, what is too large, a row that is no JSON; surrogates are stored escaped."""
-    monkeypatch.setattr(outboxes, "LARGEST_EVENT", 1 << 20)
+    monkeypatch.setattr(outboxes, "MAX_EVENT_BYTES", 1 << 20)
     node.add_checkpoints([checkpoint(uid=f"good-{number}") for number in range(5)])
     node.add_checkpoints(
         [
@@ -151,7 +151,7 @@ def test_what_was_gone_before_it_was_sent_is_counted(
 ) -> None:
     """The database was full meanwhile; what is left is there."""
     with contextlib.closing(StoreWriter(db, retention=Retention(max_bytes=1), ballast_bytes=0)) as writer:
-        writer.begin_session(session(host=HOST))
+        writer.start_session(session(host=HOST))
         writer.add_checkpoints([checkpoint(uid="sent")])
         ship(server, fleet, db)
         writer.add_checkpoints([checkpoint(uid=f"gone-{number}") for number in range(3)])
@@ -215,16 +215,16 @@ def test_a_node_writes_as_itself_alone(
     secret = tmp_path / "password"
     roles = [server.role(name, "ckptprof_node") for name in (HOST, "node-2")]
     with Outbox(db) as outbox:
-        batch = outbox.batch(0, known_id=0)
+        batch = outbox.next_batch(0, newest_known_id=0)
     for role in roles:
         secret.write_text(role)
         secret.chmod(0o600)
         with sink(server, fleet, node=role, role=role, secret=secret) as own:
-            own.put(batch)
+            own.put_batch(batch)
         other = next(one for one in roles if one != role)
 
         with pytest.raises(StoreError, match="row-level security"), sink(server, fleet, other, role, secret) as foreign:
-            foreign.put(batch)
+            foreign.put_batch(batch)
 
     assert kept(server, fleet, "node, uid") == [(HOST, "a"), ("node-2", "a")]
     mine = "SELECT node FROM ckptprof.checkpoints UNION ALL SELECT node FROM ckptprof.nodes"
@@ -259,7 +259,7 @@ def test_what_is_gone_or_cannot_be_read_for_now_is_not_put_aside(
         raw.commit()
     with monkeypatch.context() as patched:
         # What a disk says cannot be made here: a statement that fails otherwise stands for it
-        patched.setattr(outboxes, "_CHANGED", "SELECT abs(-9223372036854775808) WHERE :changed")
+        patched.setattr(outboxes, "_SELECT_CHANGED", "SELECT abs(-9223372036854775808) WHERE :changed")
         with pytest.raises(StoreError, match="integer overflow"):
             ship(server, fleet, db)
 
@@ -274,7 +274,7 @@ def test_a_session_that_the_client_refuses_holds_up_nothing(
 ) -> None:
     """A NUL in the name of a kernel never gets as far as the server."""
     with contextlib.closing(StoreWriter(db, ballast_bytes=0)) as writer:
-        writer.begin_session(session(host=HOST, kernel="6\0"))
+        writer.start_session(session(host=HOST, kernel="6\0"))
         writer.add_checkpoints([checkpoint(uid="a")])
 
         assert ship(server, fleet, db).change == 1
@@ -286,7 +286,7 @@ def test_who_reads_for_long_holds_up_no_node(
     """The first save of a day goes into the partition for all other times, and out of it with the next turn."""
     now = int(server.ask("SELECT extract(epoch FROM now())::bigint")[0][0]) * 10**9  # type: ignore[call-overload]
     node.add_checkpoints([checkpoint(uid="a", start_ns=now)])
-    with connected(target_of(server.url(fleet))) as reader, reader.begin():
+    with connected(parse_target(server.url(fleet))) as reader, reader.begin():
         reader.exec_driver_sql("SELECT FROM ckptprof.checkpoints")
         assert ship(server, fleet, db).change == 1
         assert kept(server, fleet, "uid, tableoid::regclass::text") == [("a", "ckptprof.checkpoints_other")]
@@ -308,16 +308,16 @@ def test_a_server_is_believed_by_its_certificate_alone(
     secret.write_text(role)
     secret.chmod(0o600)
     url = server.url(fleet, role, "localhost")
-    with connected(target_of(f"{url}?sslrootcert={server.certificate}"), secret) as connection:
-        Sink(connection, role, "s1").taken((), 0)
+    with connected(parse_target(f"{url}?sslrootcert={server.certificate}"), secret) as connection:
+        ServerSink(connection, role, "s1").shipped_position((), 0)
 
     for unknown in (url, f"{server.url(fleet, role, '127.0.0.1')}?sslrootcert={server.certificate}"):
-        with pytest.raises(ServerAwayError, match="certificate"), connected(target_of(unknown), secret):
+        with pytest.raises(ServerUnreachableError, match="certificate"), connected(parse_target(unknown), secret):
             pass
     known = SimpleNamespace(cafile=str(server.certificate))
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: known)  # as if the host knew it
-    with connected(target_of(url), secret) as connection:
-        Sink(connection, role, "s1").taken((), 0)
+    with connected(parse_target(url), secret) as connection:
+        ServerSink(connection, role, "s1").shipped_position((), 0)
 
 
 def test_a_server_that_is_not_prepared_or_away_says_so(server: Server, tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_server_that_is_not_prepared_or_away_says_so(server: Server, tmp_path:
     with pytest.raises(StoreError, match="is not prepared") as caught, sink(server, "postgres"):
         pass
     assert "ship --prepare" in (caught.value.hint or "")
-    with pytest.raises(ServerAwayError), connected(target_of(f"postgresql+psycopg:///x?host={tmp_path}")):
+    with pytest.raises(ServerUnreachableError), connected(parse_target(f"postgresql+psycopg:///x?host={tmp_path}")):
         pass
-    with connected(target_of(server.url(server.database()))) as connection:
+    with connected(parse_target(server.url(server.database()))) as connection:
         assert migrate(connection) == len(STEPS)

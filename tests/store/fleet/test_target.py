@@ -8,8 +8,8 @@ import pytest
 
 from ckptprof.errors import StoreError, UsageError
 from ckptprof.store.fleet import target
-from ckptprof.store.fleet.target import CREDENTIAL, password, target_of, without_environment
-from ckptprof.store.location import is_server
+from ckptprof.store.fleet.target import PASSWORD_CREDENTIAL, clear_libpq_environment, parse_target, read_password
+from ckptprof.store.location import is_server_url
 
 CERTIFICATES = "/the/host/certificates"
 
@@ -17,7 +17,7 @@ CERTIFICATES = "/the/host/certificates"
 @pytest.fixture(autouse=True)
 def authorities(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the host have authorities."""
-    monkeypatch.setattr(target, "_authorities", lambda: CERTIFICATES)
+    monkeypatch.setattr(target, "_ca_bundle", lambda: CERTIFICATES)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def authorities(monkeypatch: pytest.MonkeyPatch) -> None:
 )  # fmt: skip
 def test_a_server_is_verified_unless_it_is_this_host(url: str, parameters: dict[str, str]) -> None:
     """Its name and its certificate, by the host's authorities or by those that are named."""
-    assert is_server(url)
-    assert target_of(url).parameters == parameters
+    assert is_server_url(url)
+    assert parse_target(url).parameters == parameters
 
 
 @pytest.mark.parametrize(
@@ -73,43 +73,43 @@ def test_a_server_is_verified_unless_it_is_this_host(url: str, parameters: dict[
 def test_what_is_not_safe_is_refused(url: str, why: str) -> None:
     """In one sentence, which has no secret in it."""
     with pytest.raises(UsageError, match=why) as caught:
-        target_of(url)
+        parse_target(url)
 
     assert "secret" not in f"{caught.value} {caught.value.hint}"
 
 
 def test_a_file_is_no_server() -> None:
     """A path, and SQLite's own URL."""
-    assert not any(map(is_server, ("a.db", "sqlite:////a.db", "/postgresql", "")))
+    assert not any(map(is_server_url, ("a.db", "sqlite:////a.db", "/postgresql", "")))
 
 
 def test_a_password_comes_from_a_file_that_its_owner_alone_may_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its first line; or from systemd's credentials, whose modes systemd chooses."""
-    file = tmp_path / CREDENTIAL
+    file = tmp_path / PASSWORD_CREDENTIAL
     file.write_text("s3cret\nnot this\n")
     file.chmod(0o640)
     with pytest.raises(StoreError, match="others may read the password"):
-        password(file)
+        read_password(file)
     file.chmod(0o600)
-    assert password(file) == "s3cret"
+    assert read_password(file) == "s3cret"
     file.write_bytes(b"s3cret\r\n")
-    assert password(file) == "s3cret"
+    assert read_password(file) == "s3cret"
     file.chmod(0o440)
-    assert password(None) is None
+    assert read_password(None) is None
 
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path))
 
-    assert password(None) == "s3cret"
+    assert read_password(None) == "s3cret"
     with pytest.raises(StoreError, match="away: No such file"):
-        password(tmp_path / "away")
+        read_password(tmp_path / "away")
     with pytest.raises(StoreError, match="is no file"):
-        password(tmp_path)
+        read_password(tmp_path)
     file.chmod(0o600)
     file.write_bytes(b"s" * 4097)
     with pytest.raises(StoreError, match="more than 4096 bytes"):
-        password(file)
+        read_password(file)
 
 
 def test_the_environment_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ def test_the_environment_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PGPASSWORD", "PGSSLMODE", "PGSERVICEFILE", "PGPASSFILE"):
         monkeypatch.setenv(name, "x")
 
-    without_environment()
+    clear_libpq_environment()
 
     import os  # noqa: PLC0415 # as the function leaves it
 

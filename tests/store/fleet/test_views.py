@@ -13,20 +13,20 @@ from tests.cluster.nodes import BEGIN_NS, HOLD_NS, SECOND, Job, recorded
 from tests.cluster.test_commands import write
 from tests.postgres import Server
 
-from ckptprof.cluster.fleet.costs import costs
+from ckptprof.cluster.fleet.fleet_costs import costs
 from ckptprof.cluster.fleet.limits import limits
-from ckptprof.cluster.fleet.newest import newest
+from ckptprof.cluster.fleet.newest_steps import newest_restorable
 from ckptprof.cluster.fleet.runs import run_of, storage_of
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import NodeRecord
 from ckptprof.frameworks.placekeys import KINDS
 from ckptprof.model import Checkpoint, Destination, Evidence, Kind, Place, Risk, Run, Sent, Status, Watched
 from ckptprof.service.shipping.shipper import Shipper, to_server
-from ckptprof.store.fleet import steps
-from ckptprof.store.fleet.connecting import connected
-from ckptprof.store.fleet.steps import STEPS, migrate
-from ckptprof.store.fleet.target import target_of
-from ckptprof.store.fleet.views import VIEWS
+from ckptprof.store.fleet import server_migrations
+from ckptprof.store.fleet.server_connection import connected
+from ckptprof.store.fleet.server_migrations import STEPS, migrate
+from ckptprof.store.fleet.server_views import VIEWS
+from ckptprof.store.fleet.target import parse_target
 
 pytestmark = pytest.mark.postgres
 LLM = {"name": "llm", "key": "slurm:alpha/9000.0", "job_id": "9000"}
@@ -37,7 +37,7 @@ def ship(server: Server, fleet: str, folder: Path, *jobs: Job) -> list[NodeRecor
     """Ship what the nodes of jobs have; return that."""
     records = [record for job in jobs for record in job.seen()[0]]
     for db in write(folder / "nodes", records):
-        Shipper(db, to_server(target_of(server.url(fleet))), names=True).send()
+        Shipper(db, to_server(parse_target(server.url(fleet))), names=True).send()
     return records
 
 
@@ -113,7 +113,7 @@ def test_limits_are_those_of_the_command(server: Server, fleet: str, tmp_path: P
 def test_the_newest_save_is_whole_on_all_nodes(server: Server, fleet: str, tmp_path: Path, job: Job) -> None:
     """One that lacks a part which the save before had is not restorable."""
     records = ship(server, fleet, tmp_path, job)
-    (row,) = newest(merge(records), records, LATER_NS).jobs
+    (row,) = newest_restorable(merge(records), records, LATER_NS).jobs
 
     columns = "run, whole_step, saves, not_joined, most_parts, interval_seconds, stall_seconds, age_seconds > 0"
     (found,) = told(server, fleet, "newest_by_run", columns)
@@ -225,14 +225,14 @@ def test_a_server_of_the_first_schema_is_brought_up(
 ) -> None:
     """What it has is derived anew, and a node of before goes on to ship."""
     with monkeypatch.context() as before:
-        before.setattr(steps, "STEPS", STEPS[:1])
+        before.setattr(server_migrations, "STEPS", STEPS[:1])
         fleet = server.database()
         ship(server, fleet, tmp_path, Job(nodes=2, saves=1))
-    with connected(target_of(server.url(fleet))) as connection:
+    with connected(parse_target(server.url(fleet))) as connection:
         assert migrate(connection) == len(STEPS)
 
     assert told(server, fleet, "checkpoints_by_step", "run, parts") == [("slurm:alpha/8812.0", 2)]
     with monkeypatch.context() as before:
-        before.setattr(steps, "STEPS", STEPS[:1])
+        before.setattr(server_migrations, "STEPS", STEPS[:1])
         ship(server, fleet, tmp_path, Job(nodes=2, saves=1, **LLM))
     assert len(told(server, fleet, "checkpoints_by_step", "run, parts")) == 2

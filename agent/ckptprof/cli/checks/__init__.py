@@ -1,1 +1,1 @@
-"""What `ckptprof doctor` looks at."""
+"""The checks of `ckptprof doctor`."""

@@ -1,4 +1,4 @@
-"""Remedies that `ckptprof doctor` can name: commands that this host has, and what it takes to be root here."""
+"""Remedies of `ckptprof doctor`: commands available on this host, and how to run them as root."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pathlib import Path
 
 from ckptprof.errors import CkptprofError
 from ckptprof.service.commands import environment
-from ckptprof.service.commands.installation import Host
-from ckptprof.service.commands.levels import CONTAINER
-from ckptprof.store.location import SYSTEMD, service_runs
+from ckptprof.service.commands.installation import ServiceHost
+from ckptprof.service.commands.levels import ADD_CAPABILITIES
+from ckptprof.store.location import SYSTEMD_RUNTIME, is_service_running
 from ckptprof_collectors.privileges import (
     CAP_BPF,
     CAP_DAC_READ_SEARCH,
     CAP_PERFMON,
     CAP_SYS_ADMIN,
     CAP_SYS_PTRACE,
-    within_bounds,
+    are_in_bounding_set,
 )
 
-SETTINGS = Path("/etc/ckptprof/config.toml")  # what the service reads; an option or the environment wins over it
-SEES_OTHERS = (
-    "start this container with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH for its root, who has not both "
+SETTINGS = Path("/etc/ckptprof/config.toml")  # of the service; options and the environment override it
+CONTAINER_CAPABILITIES = (
+    "start this container with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH for its root, which lacks them "
     "(--cap-add=SYS_PTRACE --cap-add=DAC_READ_SEARCH)"
 )
 _UNITS = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 
 
-def first_there(*commands: str, otherwise: str) -> str:
-    """Return the first command whose program is on this host, as a person may paste it; else `otherwise`."""
+def first_available(*commands: str, otherwise: str) -> str:
+    """Return the first command whose program is installed, ready to paste; else `otherwise`."""
     for command in commands:
         if shutil.which(command.split()[0], path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin") is not None:
             return as_root(command)
@@ -39,70 +39,70 @@ def first_there(*commands: str, otherwise: str) -> str:
 
 
 def as_root(command: str) -> str:
-    """Return how this user runs a command as root."""
+    """Return the command as this user runs it as root."""
     if os.geteuid() == 0:
         return f"`{command}`"
     return f"`sudo {command}`" if shutil.which("sudo") is not None else f"`{command}` as root"
 
 
-def by_root(arguments: str) -> str:
-    """Return how root runs this program: out of an environment that none but root can change, made if need be."""
-    here = environment.here()
-    unfit = environment.refused if arguments.startswith("service") else environment.changeable
+def run_as_root(arguments: str) -> str:
+    """Return the command by which root runs ckptprof, from an environment that only root can change."""
+    here = environment.current_environment()
+    unfit = environment.unsuitable_reason if arguments.startswith("service") else environment.find_untrusted_path
     if unfit(here) is None:
         return as_root(f"{here.program} {arguments}")
-    return f"as root: `{environment.elsewhere(arguments)}`"
+    return f"as root: `{environment.install_command(arguments)}`"
 
 
-def as_service() -> str:
-    """Return what makes the whole host visible: the service, as far as it is here, or root."""
-    if service_runs():
-        return "nothing by this user: the service watches the jobs of all users (the check `watching`)"
+def cover_host() -> str:
+    """Return the remedy that covers the whole host: the service, or root."""
+    if is_service_running():
+        return "Nothing to do: the service already covers every user (check `watching`)"
     if os.geteuid() == 0:
-        return "give it to this container or unit, which has less than root has elsewhere"
-    return as_watcher()
+        return "add it to this container or unit, whose root lacks it"
+    return start_recording()
 
 
-def sight() -> str:
-    """Return what lets the processes of all users be read: a container may have nobody who can."""
-    if within_bounds(CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH) or service_runs():
-        return as_service()
-    return SEES_OTHERS
+def process_access() -> str:
+    """Return the remedy to read processes of all users; a container may lack the capabilities."""
+    if are_in_bounding_set(CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH) or is_service_running():
+        return cover_host()
+    return CONTAINER_CAPABILITIES
 
 
-def as_watcher() -> str:
-    """Return what watches the whole host from now on."""
+def start_recording() -> str:
+    """Return the remedy to start monitoring the whole host."""
     if any((Path(folder) / "ckptprof.service").exists() for folder in _UNITS):
         return f"start the service ({as_root('systemctl enable --now ckptprof')})"
-    if SYSTEMD.is_dir():
-        return f"install the service ({by_root('service install')})"
-    return f"watch it as root ({by_root('agent')})"
+    if SYSTEMD_RUNTIME.is_dir():
+        return f"install the service ({run_as_root('service install')})"
+    return f"run the agent ({run_as_root('agent')})"
 
 
-def service_failed() -> bool:
-    """Return whether systemd gave the service up."""
+def has_service_failed() -> bool:
+    """Test whether the service is in the state failed."""
     try:
-        return SYSTEMD.is_dir() and Host().state().get("ActiveState") == "failed"
+        return SYSTEMD_RUNTIME.is_dir() and ServiceHost().properties().get("ActiveState") == "failed"
     except CkptprofError:
         return False
 
 
 def privileges() -> str:
-    """Return what gives who watches this host the privileges that its unit or its user lacks."""
-    if not within_bounds(CAP_BPF, CAP_PERFMON):
-        return CONTAINER
-    if service_runs():
-        return f"{by_root('service install')} gives the unit CAP_BPF and CAP_PERFMON"
-    return f"end it and start it as root ({by_root('agent')})"
+    """Return the remedy that gives the running recorder its missing privileges."""
+    if not are_in_bounding_set(CAP_BPF, CAP_PERFMON):
+        return ADD_CAPABILITIES
+    if is_service_running():
+        return f"{run_as_root('service install')} gives the unit CAP_BPF and CAP_PERFMON"
+    return f"end it and start it as root ({run_as_root('agent')})"
 
 
 def tracing() -> str:
-    """Return what gives this command, or who watches in its place, the privileges of a trace."""
-    return as_service() if within_bounds(CAP_BPF, CAP_PERFMON) else CONTAINER
+    """Return the remedy that gives this command, or the service, the privileges for tracing."""
+    return cover_host() if are_in_bounding_set(CAP_BPF, CAP_PERFMON) else ADD_CAPABILITIES
 
 
-def level() -> str:
-    """Return how the service is asked for another level than polling: where that stands."""
+def set_level() -> str:
+    """Return where to change the level of the service from poll to auto."""
     restart = as_root("systemctl restart ckptprof")
     try:
         text = SETTINGS.read_text(encoding="utf-8")
@@ -111,44 +111,44 @@ def level() -> str:
     if any(line.partition("=")[0].strip() == "level" for line in text.split("\n")):
         return f'set level = "auto" in {SETTINGS}, then {restart}'
     edit = as_root("systemctl edit ckptprof")
-    return f"{edit}: set Environment=CKPTPROF_LEVEL=auto, or take --level poll out of ExecStart="
+    return f"{edit}: set Environment=CKPTPROF_LEVEL=auto, or remove --level poll from ExecStart="
 
 
 def restart() -> str:
-    """Return how who watches this host begins again."""
-    again = as_root("systemctl restart ckptprof") if service_runs() else "end it and start it again"
-    return f"{again}: what this command tried works"
+    """Return how to restart the recorder of this host."""
+    again = as_root("systemctl restart ckptprof") if is_service_running() else "end it and start it again"
+    return f"{again}: tracing works for this command"
 
 
 def libbpf() -> str:
-    """Return how libbpf comes onto this host."""
+    """Return how to install libbpf."""
     wheel = "install the wheel of ckptprof that contains it"
-    return first_there(
+    return first_available(
         "apt install libbpf1", "dnf install libbpf", "zypper install libbpf1", "pacman -S libbpf", otherwise=wheel
     )
 
 
 def py_spy() -> str:
-    """Return how py-spy comes into this environment, which may have no pip of its own (pipx, uv)."""
+    """Return how to install py-spy into this environment, which may lack pip (pipx, uv)."""
     if (Path(sysconfig.get_path("purelib")) / "pip").is_dir():
         return f"`{sys.executable} -m pip install py-spy`"
     return "install py-spy into the environment of ckptprof"
 
 
 def setting(name: str, value: str) -> str:
-    """Return how a setting of the kernel is changed until the next boot: a container shows it and cannot set it."""
+    """Return how to change a kernel setting until the next boot; in a container, on its host."""
     path = "/proc/sys/" + name.replace(".", "/")
     if os.statvfs("/proc/sys").f_flag & os.ST_RDONLY:
         return f"on the host of this container, as root, write {value} into {path}"
-    return first_there(f"sysctl {name}={value}", otherwise=f"as root, write {value} into {path}")
+    return first_available(f"sysctl {name}={value}", otherwise=f"as root, write {value} into {path}")
 
 
 def parameter(module: str, name: str, value: str) -> str:
-    """Return how a parameter of a loaded module is set until the next boot, and from then on."""
-    for_good = f"`options {module.replace('_', '-')} {name}={value}` in /etc/modprobe.d keeps it"
+    """Return how to set a parameter of a loaded module, until the next boot and permanently."""
+    for_good = f"`options {module.replace('_', '-')} {name}={value}` in /etc/modprobe.d makes it permanent"
     return f"as root, write {value} into /sys/module/{module}/parameters/{name}; {for_good}"
 
 
 def mount(arguments: str) -> str | None:
-    """Return how something is mounted, as a person may paste it; None in a container that may mount nothing."""
-    return as_root(f"mount {arguments}") if within_bounds(CAP_SYS_ADMIN) else None
+    """Return a mount command ready to paste; None in a container that may not mount."""
+    return as_root(f"mount {arguments}") if are_in_bounding_set(CAP_SYS_ADMIN) else None

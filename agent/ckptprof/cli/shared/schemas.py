@@ -1,7 +1,7 @@
-"""The JSON Schema of the documents of `--json`, made from their structs when it is asked for.
+"""The JSON Schema of the documents of `--json`, made from their structs on request.
 
-A description is the comment beside a field, or the docstring of a struct, with null for None. A document has each
-field of a struct, so that all are required and no others allowed, but for what is named here.
+A description is the comment of a field, or the docstring of a struct, with null for None. All fields of a struct are
+required and no others allowed, except those named here.
 """
 
 from __future__ import annotations
@@ -19,66 +19,66 @@ import msgspec
 
 from ckptprof.cluster.fleet.annotations import Annotations
 from ckptprof.cluster.fleet.collisions import Collisions
-from ckptprof.cluster.fleet.costs import Costs
+from ckptprof.cluster.fleet.fleet_costs import Costs
 from ckptprof.cluster.fleet.limits import Limits
-from ckptprof.cluster.fleet.newest import Newest
+from ckptprof.cluster.fleet.newest_steps import NewestSteps
 from ckptprof.cluster.fleet.nodes import Nodes
-from ckptprof.cluster.fleet.stragglers import Stragglers
+from ckptprof.cluster.fleet.straggler_nodes import Stragglers
 from ckptprof.cluster.model import ClusterCheckpoint
-from ckptprof.diagnose.plan.planning import Plan
+from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan
 from ckptprof.model import Checkpoint
 from ckptprof.report import ceiling, diff, doctor, document, service, settings, why
-from ckptprof.report.cluster import document as clusters
+from ckptprof.report.cluster import cluster_document as clusters
 from ckptprof.report.live.state import State
 
-_ROOM = ("ckptprof.",)  # modules of the structs
+_PACKAGES = ("ckptprof.",)  # modules of the structs
 _WORDS = {"None": "null", "True": "true", "False": "false"}
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint, with all that is known of it."""
+class CheckpointDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint with all details."""
 
     checkpoint: Checkpoint
 
 
-class ShownOfNodes(msgspec.Struct, frozen=True, kw_only=True):
-    """One checkpoint over all of its nodes."""
+class ClusterCheckpointDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """One checkpoint across its nodes."""
 
     checkpoint: ClusterCheckpoint
 
 
 DOCUMENTS: dict[str, tuple[str, type]] = {
-    "ceiling": ("ceiling --json", ceiling.Kept),
+    "ceiling": ("ceiling --json", ceiling.CeilingDocument),
     "cluster": ("report --json, list --json of several databases", clusters.ClusterReport),
-    "cluster-show": ("show --json of several databases", ShownOfNodes),
+    "cluster-show": ("show --json of several databases", ClusterCheckpointDocument),
     "config": ("config --json", settings.Settings),
-    "diff": ("diff --json", diff.Told),
-    "doctor": ("doctor --json", doctor.Checked),
+    "diff": ("diff --json", diff.DiffDocument),
+    "doctor": ("doctor --json", doctor.DoctorDocument),
     "fleet-annotate": ("fleet annotate --json", Annotations),
     "fleet-collisions": ("fleet collisions --json", Collisions),
     "fleet-cost": ("fleet cost --json", Costs),
     "fleet-limits": ("fleet limits --json", Limits),
-    "fleet-newest": ("fleet newest --json", Newest),
+    "fleet-newest": ("fleet newest --json", NewestSteps),
     "fleet-nodes": ("fleet nodes --json", Nodes),
     "fleet-stragglers": ("fleet stragglers --json", Stragglers),
     "live": ("live --json", State),
-    "plan": ("plan --json", Plan),
+    "plan": ("plan --json", CheckpointPlan),
     "report": ("report --json, list --json", why.ExplainedReport),
-    "service": ("service --json", service.Outcome),
-    "show": ("show --json", Shown),
+    "service": ("service --json", service.ActionResult),
+    "show": ("show --json", CheckpointDocument),
 }
 _OPTIONAL: dict[type, tuple[str, ...]] = {Checkpoint: document.DETAIL, why.ExplainedReport: ("judged",)}
-_UNREPORTED: dict[type, tuple[str, ...]] = {Checkpoint: document.UNREPORTED, ceiling.Kept: ceiling.UNREPORTED}
-_WORKED_OUT: dict[type, tuple[str, ...]] = {Checkpoint: document.WORKED_OUT}
+_UNREPORTED: dict[type, tuple[str, ...]] = {Checkpoint: document.OMITTED, ceiling.CeilingDocument: ceiling.UNREPORTED}
+_COMPUTED: dict[type, tuple[str, ...]] = {Checkpoint: document.DERIVED}
 
 
 def schema(name: str) -> dict[str, Any]:
     """Return the schema of one of DOCUMENTS."""
     title, root = DOCUMENTS[name]
     classes = _classes(root, {})
-    worked_out = [_returned(kind, way) for kind in classes.values() for way in _WORKED_OUT.get(kind, ())]
+    worked_out = [_returned(kind, way) for kind in classes.values() for way in _COMPUTED.get(kind, ())]
     _, components = msgspec.json.schema_components([root, *worked_out])
-    parts = {one: _described(classes[one], components[one]) for one in sorted(components)}
+    parts = {one: _describe(classes[one], components[one]) for one in sorted(components)}
     body = parts.pop(root.__name__)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -94,10 +94,10 @@ def schema(name: str) -> dict[str, Any]:
 def _classes(kind: Any, found: dict[str, type]) -> dict[str, type]:
     for one in get_args(kind):
         _classes(one, found)
-    if isinstance(kind, type) and kind.__module__.startswith(_ROOM) and kind.__name__ not in found:
+    if isinstance(kind, type) and kind.__module__.startswith(_PACKAGES) and kind.__name__ not in found:
         found[kind.__name__] = kind
         if not issubclass(kind, Enum):
-            worked_out = [_returned(kind, name) for name in _WORKED_OUT.get(kind, ())]
+            worked_out = [_returned(kind, name) for name in _COMPUTED.get(kind, ())]
             for field in (*get_type_hints(kind).values(), *worked_out):
                 _classes(field, found)
     return found
@@ -107,35 +107,37 @@ def _returned(kind: type, name: str) -> Any:
     return get_type_hints(getattr(kind, name).fget)["return"]
 
 
-def _described(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
+def _describe(kind: type, schema: dict[str, Any]) -> dict[str, Any]:
     if issubclass(kind, Enum):
         return {"description": _sentence(kind.__doc__), "enum": [one.value for one in kind]}
     names = getattr(kind, "__struct_encode_fields__", tuple(schema.get("properties", ())))
     fields = schema["properties"] if "properties" in schema else dict(zip(names, schema["prefixItems"], strict=True))
-    said = dict(zip(names, _remarks(kind), strict=True))
-    told = {name: _plain(fields[name], said[name]) for name in names if name not in _UNREPORTED.get(kind, ())}
-    for name in _WORKED_OUT.get(kind, ()):
+    descriptions = dict(zip(names, _field_comments(kind), strict=True))
+    properties = {
+        name: _simplify(fields[name], descriptions[name]) for name in names if name not in _UNREPORTED.get(kind, ())
+    }
+    for name in _COMPUTED.get(kind, ()):
         (worked_out,), _ = msgspec.json.schema_components([_returned(kind, name)])
-        told[name] = _plain(worked_out, _sentence(getattr(kind, name).__doc__))
-    required = [name for name in told if name not in _OPTIONAL.get(kind, ())]
-    closed = {"type": "object", "additionalProperties": False, "required": required, "properties": told}
+        properties[name] = _simplify(worked_out, _sentence(getattr(kind, name).__doc__))
+    required = [name for name in properties if name not in _OPTIONAL.get(kind, ())]
+    closed = {"type": "object", "additionalProperties": False, "required": required, "properties": properties}
     return {"description": _sentence(kind.__doc__), **closed}
 
 
-def _plain(schema: dict[str, Any], said: str) -> dict[str, Any]:
-    told = {key: value for key, value in schema.items() if key != "default"}
-    parts = told.get("anyOf", [])
+def _simplify(schema: dict[str, Any], description: str) -> dict[str, Any]:
+    simple = {key: value for key, value in schema.items() if key != "default"}
+    parts = simple.get("anyOf", [])
     types = [part.get("type") for part in parts]
     if parts and None not in types and not any("enum" in part for part in parts):
-        told = {key: value for part in parts for key, value in part.items()} | {"type": types}
-    return {**told, **({"description": said} if said else {})}
+        simple = {key: value for part in parts for key, value in part.items()} | {"type": types}
+    return {**simple, **({"description": description} if description else {})}
 
 
-def _remarks(kind: type) -> list[str]:
-    """Return what stands beside each field in the source, those of a parent first."""
-    said: dict[str, str] = {}
+def _field_comments(kind: type) -> list[str]:
+    """Return the comment of each field, those of parent classes first."""
+    by_field: dict[str, str] = {}
     for one in reversed(kind.__mro__):
-        if one.__module__.startswith(_ROOM):
+        if one.__module__.startswith(_PACKAGES):
             source = textwrap.dedent(inspect.getsource(one))
             comments = {
                 token.start[0]: token.string.removeprefix("#").strip()
@@ -148,9 +150,9 @@ def _remarks(kind: type) -> list[str]:
             for node, end in zip(fields, ends, strict=True):
                 if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                     lines = [comments[line] for line in range(node.lineno, end) if line in comments]
-                    said[node.target.id] = _sentence(" ".join(lines))
-    return [said[name] for name in getattr(kind, "__struct_fields__", ()) or get_type_hints(kind)]
+                    by_field[node.target.id] = _sentence(" ".join(lines))
+    return [by_field[name] for name in getattr(kind, "__struct_fields__", ()) or get_type_hints(kind)]
 
 
-def _sentence(said: str | None) -> str:
-    return re.sub(r"\b(None|True|False)\b", lambda word: _WORDS[word[0]], " ".join((said or "").split()))
+def _sentence(text: str | None) -> str:
+    return re.sub(r"\b(None|True|False)\b", lambda word: _WORDS[word[0]], " ".join((text or "").split()))

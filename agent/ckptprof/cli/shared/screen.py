@@ -1,4 +1,4 @@
-"""A screen of its own on the terminal, left as it was found: by q, an error, Ctrl-C, Ctrl-Z, SIGTERM or SIGHUP."""
+"""The alternate screen of the terminal, restored on q, errors, Ctrl-C, Ctrl-Z, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ENTER = "\x1b[?1049h\x1b[?25l"  # the alternate screen, without a cursor
 _LEAVE = "\x1b[?25h\x1b[?1049l"
-_BEGIN, _END = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"  # what is between appears at once
+_START, _END = "\x1b[?2026h\x1b[H", "\x1b[J\x1b[?2026l"  # synchronised update
 _NEXT_LINE = "\x1b[K\r\n"
 _KEYS = {
     b"q": "quit", b"\x1b[A": "up", b"\x1bOA": "up", b"k": "up", b"\x1b[B": "down", b"\x1bOB": "down", b"j": "down",
@@ -32,33 +32,33 @@ ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Screen:
-    """The screen of the terminal of standard input and output; a context that gives it back.
+    """A context with the alternate screen of the terminal of standard input and output.
 
-    It is entered and left by the main thread, and any thread may use it.
+    The main thread enters and leaves it; any thread may use it.
     """
 
     def __init__(self, ends: Iterable[signal.Signals] = ENDS) -> None:
-        """Nothing is changed yet; `ends` are signals that ask for the end."""
+        """Leave the terminal unchanged until `__enter__`; `ends`: signals that set `ended_by`."""
         self._ends = frozenset(ends)
-        self._lock = threading.RLock()  # a signal finds the main thread anywhere
+        self._lock = threading.RLock()  # a signal may interrupt the main thread anywhere
         self._input, self._output = sys.stdin.fileno(), sys.stdout.fileno()
         self._before: list[Any] | None = None  # of termios, while the screen is ours
         self._handlers: dict[signal.Signals, Any] = {}
         self._woken, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.ended_by: int | None = None  # a signal that asked for the end
+        self.ended_by: int | None = None  # the signal that requested the end
 
     def __enter__(self) -> Self:
         for number in (*self._ends, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
-            self._handlers[number] = signal.signal(number, self._caught)
+            self._handlers[number] = signal.signal(number, self._handle_signal)
         try:
-            self._take()
+            self._acquire()
         except BaseException:
-            self.give_back()
+            self.release()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.give_back()
+        self.release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         os.close(self._wake)
@@ -66,20 +66,20 @@ class Screen:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines as they are now."""
+        """The current columns and lines."""
         try:
             return os.get_terminal_size(self._output)
         except OSError:
             return shutil.get_terminal_size()
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Show these lines, no more than the screen has."""
+        """Draw these lines; at most as many as the screen has."""
         with self._lock:
             if self._before is not None:
-                self._write(_BEGIN + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
+                self._write(_START + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
 
     def wait(self, seconds: float) -> list[str]:
-        """Wait for a key, a signal, or as long; return the keys by name."""
+        """Wait for a key, a signal or the timeout; return the names of keys."""
         ready, _, _ = select.select([self._input, self._woken], [], [], seconds)
         if self._woken in ready:
             with contextlib.suppress(BlockingIOError):
@@ -87,7 +87,7 @@ class Screen:
         return self._keys() if self._input in ready else []
 
     def wake(self) -> None:
-        """End the waiting of another thread."""
+        """Interrupt `wait` of another thread."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._wake, b"x")
 
@@ -100,7 +100,7 @@ class Screen:
             return ["quit"]
         return keys_of(data)
 
-    def _caught(self, number: int, _: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _: FrameType | None) -> None:
         if number in self._ends:
             self.ended_by = number
         elif number == signal.SIGTSTP:
@@ -108,31 +108,31 @@ class Screen:
         self.wake()
 
     def _stop(self) -> None:
-        """Give the screen back, stop as Ctrl-Z asks, and take it again when we go on; in the background it ends."""
+        """Restore the terminal, stop, and acquire the screen again on SIGCONT; in the background, end."""
         with self._lock:
             is_ours = self._before is not None
-            self.give_back()
+            self.release()
             signal.signal(signal.SIGTSTP, signal.SIG_DFL)
             signal.raise_signal(signal.SIGTSTP)
-            signal.signal(signal.SIGTSTP, self._caught)
+            signal.signal(signal.SIGTSTP, self._handle_signal)
             if is_ours and self._is_in_front():
-                self._take()
-            elif is_ours:  # drawing in the background would stop the command beside us, too
+                self._acquire()
+            elif is_ours:  # drawing in the background would stop the command, too
                 self.ended_by = signal.SIGTSTP
 
     def _is_in_front(self) -> bool:
         try:
             return os.tcgetpgrp(self._output) == os.getpgrp()
-        except OSError:  # it is not the terminal that we are run from: nobody is stopped for it
+        except OSError:  # not our controlling terminal: no process is stopped
             return True
 
-    def _take(self) -> None:
+    def _acquire(self) -> None:
         self._before = termios.tcgetattr(self._input)
         tty.setcbreak(self._input, termios.TCSADRAIN)
         self._write(_ENTER)
 
-    def give_back(self) -> None:
-        """Leave the terminal as it was; a second call does nothing."""
+    def release(self) -> None:
+        """Restore the terminal; a second call does nothing."""
         with self._lock:
             if self._before is None:
                 return
@@ -150,7 +150,7 @@ class Screen:
 
 
 def keys_of(data: bytes) -> list[str]:
-    """Return the keys that these bytes are; what is none of ours is passed over."""
+    """Return the names of known keys in these bytes; others are ignored."""
     found = []
     while data:
         key = next((key for key in _KEYS if data.startswith(key)), None)

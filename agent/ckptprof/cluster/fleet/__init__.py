@@ -1,1 +1,1 @@
-"""Pure: what those ask who run many jobs on many nodes, answered from merged checkpoints."""
+"""Pure: answers to fleet questions from merged checkpoints."""

@@ -1,7 +1,7 @@
-"""What the checkpoints of a Slurm job did and cost, as a line for its AdminComment, which `sacct` keeps with the job.
+"""The checkpoints of a Slurm job and their cost, as a line for its AdminComment, which `sacct` stores with the job.
 
-Nothing in it is a text of the job's: numbers, and words of ours. Who else writes such comments has a prefix, too
-(jobstats: `JS1:`): what does not begin with ours is left alone.
+It contains numbers and our own words, no text of the job. Other tools use prefixes, too (jobstats: `JS1:`): comments
+without our prefix are not changed.
 """
 
 from __future__ import annotations
@@ -13,56 +13,60 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.cluster.fleet.costs import row_of
-from ckptprof.cluster.fleet.newest import restorable
-from ckptprof.cluster.fleet.runs import Told, counted, grouped, run_of
+from ckptprof.cluster.fleet.fleet_costs import row_of
+from ckptprof.cluster.fleet.newest_steps import restorable
+from ckptprof.cluster.fleet.runs import FleetAnswer, grouped, run_of, saves_and_restores
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.model import Kind
 from ckptprof.verdicts import Limit
 
-PREFIX = "cp1:"  # sacctmgr of 22.05 lets all of a comment be lower case
+PREFIX = "cp1:"  # sacctmgr of 22.05 changes comments to lower case
 
 
 class JobId(NamedTuple):
     """A job of Slurm."""
 
-    cluster: str | None  # as its environment says, which its user may have changed; None: that did not tell
+    cluster: str | None  # from the environment, which the user may change; None: unknown
     number: str
 
 
 class Action(str, Enum):
-    """What is to be done with a job's comment."""
+    """The action on a job's comment."""
 
-    WRITE = "write"  # it has none
-    RENEW = "renew"  # it is ours, and older
-    KEEP = "keep"  # it says the same, or tells of more checkpoints
-    TAKEN = "taken"  # it is another's
-    UNKNOWN = "unknown"  # the accounting of this cluster does not tell of the job
+    WRITE = "write"  # no comment yet
+    RENEW = "renew"  # ours, but older
+    KEEP = "keep"  # equal, or covers more checkpoints
+    TAKEN = "taken"  # of another tool
+    UNKNOWN = "unknown"  # unknown to the accounting of this cluster
 
 
 class Annotation(msgspec.Struct, frozen=True, kw_only=True):
-    """The note on one job."""
+    """The comment on one job."""
 
     cluster: str | None
-    job: str  # its number; of a task of an array its own (JobIDRaw)
+    job: str  # its number; for an array task, that of the task (JobIDRaw)
     note: str
-    comment: str | None = None  # that it has now; None: Slurm was not asked, or does not know the job
-    action: Action | None = None  # None: Slurm was not asked
-    error: str | None = None  # why it could not be written
+    comment: str | None = None  # current comment; None: Slurm was not queried, or the job is unknown
+    action: Action | None = None  # None: Slurm was not queried
+    error: str | None = None  # reason of a failed write
 
 
-class Annotations(Told, frozen=True, kw_only=True):
-    """The notes on all jobs of Slurm, by cluster and number."""
+class Annotations(FleetAnswer, frozen=True, kw_only=True):
+    """The comments on all Slurm jobs, by cluster and number."""
 
-    is_written: bool  # else it was only asked what would be
-    not_asked: str | None  # why Slurm could not be asked for present comments
+    is_written: bool  # else a preview
+    not_asked: str | None  # why Slurm could not be queried for current comments
     jobs: tuple[Annotation, ...]
 
 
-def notes(checkpoints: Iterable[ClusterCheckpoint]) -> dict[JobId, str]:
-    """Return the note on each job of Slurm; all of its runs and steps are in it."""
-    of_slurm = [one for one in counted(checkpoints) if _job_of(one) is not None]
-    return {job: _note(mine) for job, mine in sorted(grouped(of_slurm, _job_of).items(), key=_order) if job is not None}
+def annotation_texts(checkpoints: Iterable[ClusterCheckpoint]) -> dict[JobId, str]:
+    """Return the comment on each Slurm job, over all of its runs and steps."""
+    of_slurm = [one for one in saves_and_restores(checkpoints) if _job_of(one) is not None]
+    return {
+        job: _annotation_text(mine)
+        for job, mine in sorted(grouped(of_slurm, _job_of).items(), key=_order)
+        if job is not None
+    }
 
 
 def _order(item: tuple[JobId | None, object]) -> tuple[str, int]:
@@ -78,7 +82,7 @@ def _job_of(one: ClusterCheckpoint) -> JobId | None:
     return JobId(cluster if slash and run.key.startswith("slurm:") else None, run.job)
 
 
-def _note(mine: Sequence[ClusterCheckpoint]) -> str:
+def _annotation_text(mine: Sequence[ClusterCheckpoint]) -> str:
     cost = row_of("", mine)
     saves = [one.whole for one in mine if one.whole.kind is Kind.SAVE]
     usable = [one for of_run in grouped(mine, run_of).values() for one in restorable(of_run)]
@@ -86,7 +90,7 @@ def _note(mine: Sequence[ClusterCheckpoint]) -> str:
     limits = Counter(one.verdict.limit for one in saves if one.verdict is not None)
     limit: Limit | None = max(limits, key=limits.__getitem__, default=None)
     share = cost.share if cost.gpu_share is None else cost.gpu_share
-    told: dict[str, object] = {
+    values: dict[str, object] = {
         "saves": cost.saves,
         "restores": cost.restores,
         "incomplete": cost.incomplete,
@@ -98,7 +102,7 @@ def _note(mine: Sequence[ClusterCheckpoint]) -> str:
         "limit": None if limit is None else limit.value,
         "newest_step": None if newest is None else newest.step,
     }
-    return " ".join([PREFIX, *(f"{name}={value}" for name, value in told.items() if value is not None)])
+    return " ".join([PREFIX, *(f"{name}={value}" for name, value in values.items() if value is not None)])
 
 
 def _rounded(seconds: float | None) -> int | None:
@@ -106,9 +110,9 @@ def _rounded(seconds: float | None) -> int | None:
 
 
 def action(note: str, now: str | None) -> Action:
-    """Return what is to be done with a comment as it is now; None: Slurm does not know the job.
+    """Return the action for a current comment; `now` None: Slurm does not know the job.
 
-    A note of fewer checkpoints is of a part of the job: it takes no other's place.
+    A comment that covers fewer checkpoints never replaces one that covers more.
     """
     if now is None:
         return Action.UNKNOWN
@@ -120,5 +124,5 @@ def action(note: str, now: str | None) -> Action:
 
 
 def _checkpoints(note: str) -> int:
-    told = dict(word.partition("=")[::2] for word in note.split())
-    return sum(int(told[name]) for name in ("saves", "restores") if told.get(name, "").isdecimal())
+    values = dict(word.partition("=")[::2] for word in note.split())
+    return sum(int(values[name]) for name in ("saves", "restores") if values.get(name, "").isdecimal())

@@ -1,4 +1,4 @@
-"""Which jobs save at the same time on the same storage, what that costs them, and by how much to shift one of them."""
+"""Jobs that save at the same time on the same storage, the cost, and by how much to shift one of them."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ import msgspec
 
 from ckptprof import figures
 from ckptprof.bounds import Amount, Count
-from ckptprof.cluster.fleet.runs import LOCAL, NOT_KNOWN, OBJECT_STORE, Told, counted, grouped, run_of, storage_of
+from ckptprof.cluster.fleet.runs import (
+    LOCAL,
+    OBJECT_STORE,
+    UNKNOWN_STORAGE,
+    FleetAnswer,
+    grouped,
+    run_of,
+    saves_and_restores,
+    storage_of,
+)
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.model import Kind
 
-LEAST_ALONE = 3  # saves that tell how long one takes that meets no other
-SAME_INTERVAL = 0.05  # of two runs, to which their intervals are one; a shift lasts the longer the less they differ
+LEAST_ALONE = 3  # saves without overlap needed for a usual duration
+SAME_INTERVAL = 0.05  # maximum difference of equal intervals; a shift lasts longer the less they differ
 _NS = 1_000_000_000
 
 
-class Party(msgspec.Struct, frozen=True, kw_only=True):
+class CollidingRun(msgspec.Struct, frozen=True, kw_only=True):
     """One of two runs that save at the same time."""
 
     job: str
     run: str
     saves: Count
-    met: Count  # of these, while the other one saved
-    median_alone_seconds: Amount | None  # of saves that met no other run on this storage; None: fewer than three
-    median_met_seconds: Amount  # of those that met the other one
+    met: Count  # of these, during a save of the other run
+    median_alone_seconds: Amount | None  # of saves without overlap on this storage; None: fewer than three
+    median_met_seconds: Amount  # of saves that overlapped the other run
     interval_seconds: Amount | None  # between the starts of two saves, the median
 
 
@@ -34,31 +43,31 @@ class Collision(msgspec.Struct, frozen=True, kw_only=True):
     """Two runs that save at the same time on the same storage."""
 
     storage: str
-    first: Party  # that with the name that sorts first
-    second: Party
-    overlap_seconds: Amount  # in which both saved
-    cost_seconds: Amount | None  # by which the saves that met took longer than those that met none, of both; None: no
-    # run has three that met none
-    shift_seconds: Amount | None  # by which the second one should save later to be in the midst between two saves of
-    # the first; None: they have not one interval, and meet by chance
+    first: CollidingRun  # first by name
+    second: CollidingRun
+    overlap_seconds: Amount  # time in which both saved
+    cost_seconds: Amount | None  # added duration of overlapping saves, both runs; None: no run has
+    # three saves without overlap
+    shift_seconds: Amount | None  # delay of the second run that puts its saves midway between those of the
+    # first; None: different intervals, overlap by chance
 
 
-class Collisions(Told, frozen=True, kw_only=True):
-    """Runs whose saves meet, those that cost the most first."""
+class Collisions(FleetAnswer, frozen=True, kw_only=True):
+    """Runs with overlapping saves, the most costly first."""
 
-    elsewhere: Count  # saves on no storage that is known to be shared: they are compared with none
+    elsewhere: Count  # saves on storage not known to be shared: not compared
     pairs: tuple[Collision, ...]
 
 
 def collisions(checkpoints: Sequence[ClusterCheckpoint]) -> Collisions:
-    """Return which runs saved at the same time; saves are swept by their start once for each storage."""
-    every = counted(checkpoints)
+    """Return runs with overlapping saves; one sweep by start per storage."""
+    every = saves_and_restores(checkpoints)
     saves = [one for one in every if one.whole.kind is Kind.SAVE]
     by_storage = grouped(saves, storage_of)
     found: list[Collision] = []
     elsewhere = 0
     for storage, mine in by_storage.items():
-        if storage in (LOCAL, NOT_KNOWN, OBJECT_STORE):  # of stores there are many behind one name
+        if storage in (LOCAL, UNKNOWN_STORAGE, OBJECT_STORE):  # the name covers many stores
             elsewhere += len(mine)
         else:
             found += _on_one(storage, mine)
@@ -69,13 +78,13 @@ def collisions(checkpoints: Sequence[ClusterCheckpoint]) -> Collisions:
 class _Meeting:
     def __init__(self) -> None:
         self.overlap_ns = 0
-        self.until_ns = 0  # up to which it is counted
+        self.until_ns = 0  # end of the counted overlap
         self.met: tuple[dict[str, ClusterCheckpoint], dict[str, ClusterCheckpoint]] = ({}, {})
 
 
 def _on_one(storage: str, saves: Sequence[ClusterCheckpoint]) -> Iterable[Collision]:
     meetings: dict[tuple[str, str], _Meeting] = {}
-    busy: set[str] = set()  # uids of saves that met another run's
+    busy: set[str] = set()  # uids of saves that overlap another run
     under_way: list[ClusterCheckpoint] = []
     for one in sorted(saves, key=lambda save: save.whole.start_ns):
         under_way = [other for other in under_way if other.whole.end_ns > one.whole.start_ns]
@@ -105,7 +114,7 @@ def _collision(
     meeting: _Meeting,
     busy: set[str],
 ) -> Collision:
-    parties, costs = [], []
+    sides, costs = [], []
     for mine, met in zip(runs, (list(one.values()) for one in meeting.met), strict=True):
         alone = [figures.duration_seconds(one.whole) for one in mine if one.whole.uid not in busy]
         lengths = [figures.duration_seconds(one.whole) for one in met]
@@ -113,8 +122,8 @@ def _collision(
         if usual is not None:
             costs.append(sum(length - usual for length in lengths))
         apart = figures.intervals_seconds(one.whole for one in mine)
-        parties.append(
-            Party(
+        sides.append(
+            CollidingRun(
                 job=mine[-1].whole.job,
                 run=run_of(mine[-1]),
                 saves=len(mine),
@@ -126,18 +135,18 @@ def _collision(
         )
     return Collision(
         storage=storage,
-        first=parties[0],
-        second=parties[1],
+        first=sides[0],
+        second=sides[1],
         overlap_seconds=meeting.overlap_ns / _NS,
         cost_seconds=max(0.0, sum(costs)) if costs else None,
-        shift_seconds=_shift(parties[0], parties[1], runs),
+        shift_seconds=_shift(sides[0], sides[1], runs),
     )
 
 
 def _shift(
-    first: Party, second: Party, runs: tuple[Sequence[ClusterCheckpoint], Sequence[ClusterCheckpoint]]
+    first: CollidingRun, second: CollidingRun, runs: tuple[Sequence[ClusterCheckpoint], Sequence[ClusterCheckpoint]]
 ) -> float | None:
-    """Return by how much later the second run saves in the midst between two saves of the first, by their last ones."""
+    """Return the seconds that shift the second run's saves midway between the first's; None: no common interval."""
     if first.interval_seconds is None or second.interval_seconds is None:
         return None
     interval = min(first.interval_seconds, second.interval_seconds)

@@ -1,4 +1,4 @@
-"""What limits checkpoints on each storage, before and after a day if one is given."""
+"""What limits checkpoints on each storage, optionally before and after a time."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ import msgspec
 
 from ckptprof import figures
 from ckptprof.bounds import Amount, Count, Share
-from ckptprof.cluster.fleet.runs import Told, counted, grouped, storage_of
+from ckptprof.cluster.fleet.runs import FleetAnswer, grouped, saves_and_restores, storage_of
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.verdicts import Limit
 
 
 class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The checkpoints on one storage that one limit bounded."""
+    """The checkpoints on one storage with one limit."""
 
-    storage: str  # its file system, as all nodes call it; object store, local (of each node), not known
-    limit: Limit | None  # None: without a verdict
+    storage: str  # its file system, by the same name on all nodes; object store, local (per node), not known
+    limit: Limit | None  # None: no verdict
     count: Count
     jobs: Count
-    nodes: Count  # that the limit was told on, of checkpoints on several that of the last
-    lost_seconds: Amount  # the time that training lost at most
-    lost_share: Share | None  # of all time lost in this period at most; None: none was lost
-    median_seconds: Amount | None  # of the complete ones, by the slowest rank
+    nodes: Count  # with this limit; of a checkpoint across nodes, the last one
+    lost_seconds: Amount  # time that training lost at most
+    lost_share: Share | None  # of all time lost in this period; None: none lost
+    median_seconds: Amount | None  # of complete checkpoints, by the slowest rank
     bytes_per_second: Amount | None  # the median
-    gain_seconds: Amount | None  # that these would be shorter without the limit, together; None: not told
+    gain_seconds: Amount | None  # total time saved without the limit; None: unknown
 
 
 class Period(msgspec.Struct, frozen=True, kw_only=True):
-    """What limited the checkpoints that began in a time."""
+    """The limits of checkpoints that started in a period."""
 
-    since_ns: int | None  # epoch nanoseconds; None: from the first one on
-    until_ns: int | None  # epoch nanoseconds; None: to the last one
+    since_ns: int | None  # epoch nanoseconds; None: from the first checkpoint
+    until_ns: int | None  # epoch nanoseconds; None: to the last checkpoint
     count: Count
-    limits: tuple[LimitRow, ...]  # that by which most time was lost first
+    limits: tuple[LimitRow, ...]  # the most lost time first
 
 
-class Limits(Told, frozen=True, kw_only=True):
-    """What limited checkpoints."""
+class Limits(FleetAnswer, frozen=True, kw_only=True):
+    """The limits of checkpoints."""
 
-    periods: tuple[Period, ...]  # one, or those before and after the time that was given
+    periods: tuple[Period, ...]  # one, or two: before and after the given time
 
 
 def limits(checkpoints: Sequence[ClusterCheckpoint], split_ns: int | None) -> Limits:
-    """Return what limited checkpoints; with a time those that began before it, and those that began later."""
-    every = counted(checkpoints)
+    """Return the limits of checkpoints; with `split_ns` before and after it."""
+    every = saves_and_restores(checkpoints)
     if split_ns is None:
         periods = [_period(every, None, None)]
     else:

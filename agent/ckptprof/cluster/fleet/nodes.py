@@ -1,4 +1,4 @@
-"""What differs from node to node (version, level, kernel, clock), and which are silent while others save."""
+"""Differences between nodes (version, level, kernel, clock), and nodes that are silent while others save."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ import msgspec
 
 from ckptprof.bounds import Amount, Count
 from ckptprof.cluster.clocks import bound_ns
-from ckptprof.cluster.fleet.runs import Told, counted, grouped, run_of
+from ckptprof.cluster.fleet.runs import FleetAnswer, grouped, run_of, saves_and_restores
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.cluster.stragglers import clocks_off
 from ckptprof.model import Checkpoint
 
-SILENT_NS = 600_000_000_000  # from when a node was seen last until another one of its run saves
+SILENT_NS = 600_000_000_000  # from the last record of a node to a save of another node of its run
 _NS = 1_000_000_000
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as its own database tells of it. None: not known."""
+    """A node, from its own database. None: unknown."""
 
     host: str
     database: str
-    version: str | None  # of the agent that recorded last
-    level: str | None  # by which means that saw
+    version: str | None  # of the last agent
+    level: str | None  # of the last agent
     kernel: str | None
-    is_clock_synchronised: bool | None  # as its kernel said at its last checkpoint
-    clock_bound_seconds: Amount | None  # its clock may be off by so much, likewise
-    ahead_seconds: float | None  # it begins each save so much after the others by its own clock, as of the last
+    is_clock_synchronised: bool | None  # by its kernel, at its last checkpoint
+    clock_bound_seconds: Amount | None  # error bound of its clock, likewise
+    ahead_seconds: float | None  # latest offset of its save starts after the others, by its own clock
     seen_until_ns: int | None  # epoch nanoseconds, by its own clock
-    gaps: Count  # times in which nothing was recorded
+    gaps: Count  # intervals without records
     checkpoints: Count
-    silent_seconds: Amount | None  # others of its run saved on for so long after it was seen last; None: they did not
-    odd: tuple[str, ...]  # what is not as on most nodes (version, level, kernel), and clock: not synchronised, or off
+    silent_seconds: Amount | None  # time for which others of its run saved after its last record; None: they did not
+    odd: tuple[str, ...]  # differences from most nodes (version, level, kernel), and clock: not synchronised, or offset
 
 
-class Nodes(Told, frozen=True, kw_only=True):
-    """The nodes, those with something odd first."""
+class Nodes(FleetAnswer, frozen=True, kw_only=True):
+    """The nodes, those with differences first."""
 
-    partial: Count  # checkpoints with nodes that no database tells of
+    partial: Count  # checkpoints with nodes without a database
     nodes: tuple[NodeRow, ...]
 
 
 def nodes(checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord]) -> Nodes:
-    """Return what is known of the nodes themselves."""
-    every = counted(checkpoints)
+    """Return the properties of each node."""
+    every = saves_and_restores(checkpoints)
     ahead, silent = clocks_off(every), _silent(every, records)
     usual = {
         name: _usual(getattr(one.session, name) for one in records if one.session is not None)
@@ -58,7 +58,7 @@ def nodes(checkpoints: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord
 
 
 def _usual(values: Iterable[str]) -> str | None:
-    """Return what more than half of them are; None: nothing is, and none is odd."""
+    """Return the value of more than half of them; None: no majority, so no node differs."""
     counted_ = Counter(values)
     if not counted_:
         return None
@@ -67,17 +67,17 @@ def _usual(values: Iterable[str]) -> str | None:
 
 
 def _silent(checkpoints: Sequence[ClusterCheckpoint], records: Iterable[NodeRecord]) -> dict[str, float]:
-    """Return for how long the others of its run saved after a node was seen last, where that is long."""
-    seen: dict[str, int] = {}
+    """Return for each silent node the seconds for which others of its run saved after its last record."""
+    observed_until: dict[str, int] = {}
     for one in records:
         if one.watched.end_ns is not None:
-            seen[one.host] = max(one.watched.end_ns, seen.get(one.host, 0))
+            observed_until[one.host] = max(one.watched.end_ns, observed_until.get(one.host, 0))
     found: dict[str, float] = {}
     for mine in grouped(checkpoints, run_of).values():
         last_ns = max(one.whole.end_ns for one in mine)
         ahead = {part.host: part.ahead_seconds or 0.0 for one in mine for part in one.nodes}
         for host, seconds in ahead.items():
-            after_ns = last_ns - (seen.get(host, last_ns) - round(seconds * _NS))
+            after_ns = last_ns - (observed_until.get(host, last_ns) - round(seconds * _NS))
             if after_ns > SILENT_NS:
                 found[host] = max(after_ns / _NS, found.get(host, 0.0))
     return found

@@ -1,4 +1,4 @@
-"""What the answers have in common: which checkpoints are of one run, one job, one storage."""
+"""Common parts of fleet answers: grouping of checkpoints by run, job and storage."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import msgspec
 
 from ckptprof.bounds import Count
 from ckptprof.cluster.model import ClusterCheckpoint
-from ckptprof.frameworks.placekeys import file_system_of
+from ckptprof.frameworks.placekeys import file_system_key
 from ckptprof.frameworks.runkeys import job_key
 from ckptprof.model import Kind, Medium
 
 _Key = TypeVar("_Key")
-OBJECT_STORE, LOCAL, NOT_KNOWN = "object store", "local", "not known"
+OBJECT_STORE, LOCAL, UNKNOWN_STORAGE = "object store", "local", "not known"
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What each answer says of what it is made of."""
+class FleetAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Common fields of all answers."""
 
-    checkpoints: Count  # saves and restores, each once on however many nodes
-    unread: tuple[str, ...] = ()  # why other databases could not be read: what they have is missing here
+    checkpoints: Count  # saves and restores; one across nodes counts once
+    unread: tuple[str, ...] = ()  # errors of unreadable databases, whose checkpoints are missing
 
 
-def counted(checkpoints: Iterable[ClusterCheckpoint]) -> list[ClusterCheckpoint]:
+def saves_and_restores(checkpoints: Iterable[ClusterCheckpoint]) -> list[ClusterCheckpoint]:
     """Return the saves and restores."""
     return [one for one in checkpoints if one.whole.kind is not Kind.COPY]
 
 
 def run_of(one: ClusterCheckpoint) -> str:
-    """Return what the checkpoints of one run have in common; without a key it is a job of one node."""
+    """Return the key of a run; without one, node and job."""
     run = one.whole.run
     if run is None:
         return f"{one.nodes[0].host}/{one.whole.job}"
@@ -38,24 +38,24 @@ def run_of(one: ClusterCheckpoint) -> str:
 
 
 def job_of(one: ClusterCheckpoint) -> str:
-    """Return what the runs of one job have in common, which its scheduler has started again."""
+    """Return the key of a job, common to its restarts by the scheduler."""
     return run_of(one) if one.whole.run is None else job_key(one.whole.run)
 
 
 def storage_of(one: ClusterCheckpoint) -> str:
-    """Return what all checkpoints on one storage have in common, on whichever node."""
+    """Return the name of the storage, equal on all nodes."""
     if one.whole.medium is Medium.OBJECT:
         return OBJECT_STORE
     place = one.whole.place
     if place is None or place.shared is None:
-        return NOT_KNOWN
-    return file_system_of(place.key) if place.shared else LOCAL
+        return UNKNOWN_STORAGE
+    return file_system_key(place.key) if place.shared else LOCAL
 
 
 def grouped(
     checkpoints: Iterable[ClusterCheckpoint], key: Callable[[ClusterCheckpoint], _Key]
 ) -> dict[_Key, Sequence[ClusterCheckpoint]]:
-    """Return checkpoints by a key, in their order."""
+    """Group checkpoints by a key, in order."""
     found: dict[_Key, list[ClusterCheckpoint]] = {}
     for one in checkpoints:
         found.setdefault(key(one), []).append(one)

@@ -6,31 +6,42 @@ import uuid
 
 import msgspec
 
-from ckptprof.detect.describe.blind import blind_of, unfound, unsettled
-from ckptprof.detect.describe.completeness import ending_of
-from ckptprof.detect.describe.connections import hidden, sent_of
-from ckptprof.detect.describe.cuts import cuts_of, unseen_of
+from ckptprof.detect.describe.checkpoint_measures import measure_checkpoint
+from ckptprof.detect.describe.completeness import classify_ending
+from ckptprof.detect.describe.connection_measures import other_namespace_limitation, summarize_sendings
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.durability import durability, durable_evidence, ends_of, frailties_of, writeback_measures
-from ckptprof.detect.describe.layout import class_of, engine_of, hidden_of, pattern_of
-from ckptprof.detect.describe.measures import measures_of
-from ckptprof.detect.describe.overheads import amplification_of, copies_of
-from ckptprof.detect.describe.progress import progress_of
-from ckptprof.detect.describe.risks import risks_of
-from ckptprof.detect.describe.sources import source_of, told_by_client
-from ckptprof.detect.describe.stall import Stall, intervals, stall_of
-from ckptprof.detect.describe.writers import ranks_of, run_of, writers_of
+from ckptprof.detect.describe.durability import (
+    durability_evidence,
+    estimate_durability,
+    find_frailties,
+    list_write_ends,
+    measure_writeback,
+)
+from ckptprof.detect.describe.layout import (
+    classify_transfer,
+    cufile_limitations,
+    describe_pattern,
+    identify_cufile_engine,
+)
+from ckptprof.detect.describe.limitations import list_limitations, unsettled_limitation, untracked_bytes_limitation
+from ckptprof.detect.describe.overheads import find_copies, measure_amplification
+from ckptprof.detect.describe.risks import find_risks
+from ckptprof.detect.describe.sources import find_restore_source, refine_by_client
+from ckptprof.detect.describe.stall import Stall, blocked_intervals, classify_stall
+from ckptprof.detect.describe.stream_progress import sample_progress
+from ckptprof.detect.describe.truncations import find_truncations, truncation_limitations
+from ckptprof.detect.describe.writers import count_ranks, find_common_run, list_writers
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.event import framework_of
+from ckptprof.detect.events.detection_knowledge import Knowledge
+from ckptprof.detect.events.event_context import framework_of
 from ckptprof.detect.events.gathering import MANY_PARTS
-from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import MAX_POINTS, STAMP_NS
+from ckptprof.detect.tolerances import MAX_POINTS, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.clock import Clock
-from ckptprof.detect.world.host.folders import folder_of
+from ckptprof.detect.world.host.known_folders import parent_folder
+from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.placekeys import place_of
+from ckptprof.frameworks.placekeys import identify_place
 from ckptprof.model import (
     Checkpoint,
     Evidence,
@@ -53,38 +64,44 @@ def assemble(
 ) -> tuple[Checkpoint, tuple[str, ...], Stall]:
     """Build (checkpoint, the limitations that remain once its durability is known, its stall)."""
     world, clock = known.world, known.world.clock
-    ending, cuts = ending_of(candidate, known, is_copy=is_copy), cuts_of(candidate, known)
-    status = Status.INCOMPLETE if cuts else ending.status
+    ending, truncations = classify_ending(candidate, known, is_copy=is_copy), find_truncations(candidate, known)
+    status = Status.INCOMPLETE if truncations else ending.status
     path = _path(candidate, complete=status is Status.COMPLETE)
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
-    sent = sent_of(candidate.parts)
-    engine = engine_of(candidate, world)
-    pattern = Pattern(class_=None) if sent is not None else pattern_of(candidate, world.histories, engine)
-    durable = durability(ends_of(candidate.parts if candidate.writes else (), clock), known.transfers.writeback)
+    sent = summarize_sendings(candidate.parts)
+    engine = identify_cufile_engine(candidate, world)
+    pattern = Pattern(class_=None) if sent is not None else describe_pattern(candidate, world.histories, engine)
+    durable = estimate_durability(
+        list_write_ends(candidate.parts if candidate.writes else (), clock), known.transfers.writeback
+    )
     files = 0 if sent is not None else len({part.path for part in candidate.parts})
-    stall = stall_of(candidate, known)
-    spent = amplification_of(candidate, known)
-    source = source_of(candidate, world.histories, world.devices.mount_of(path))
-    blind = tuple(blind_of(candidate, pattern, files, world.health, world.starvation))
-    unseen = (*unfound(candidate, world.histories, spent.written_bytes), *stall.blind, *unseen_of(cuts))
-    writers = writers_of(candidate, world, stall.roles)
+    stall = classify_stall(candidate, known)
+    amplification = measure_amplification(candidate, known)
+    source = find_restore_source(candidate, world.histories, world.devices.mount_of(path))
+    limitations = tuple(list_limitations(candidate, pattern, files, world.health, world.starvation))
+    further_limitations = (
+        *untracked_bytes_limitation(candidate, world.histories, amplification.written_bytes),
+        *stall.limitations,
+        *truncation_limitations(truncations),
+    )
+    writers = list_writers(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns, engine)
-    measures = measures_of(draft)
+    measures = measure_checkpoint(draft)
     if candidate.writes:
         span = candidate.start_ns, candidate.end_ns
-        told = writeback_measures(durable, path, span, world.devices, clock.wall)
-        measures = msgspec.structs.replace(measures, **told)
-    source = told_by_client(source, candidate, measures.mount)
+        written_back = measure_writeback(durable, path, span, world.devices, clock.wall)
+        measures = msgspec.structs.replace(measures, **written_back)
+    source = refine_by_client(source, candidate, measures.mount)
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
-    unseen += (
-        hidden_of(engine, world)
-        + hidden(world, measures, writers)
-        + world.devices.clients.unseen_of(world.devices.mount_of(path))
+    further_limitations += (
+        cufile_limitations(engine, world)
+        + other_namespace_limitation(world, measures, writers)
+        + world.devices.clients.limitations_of_mount(world.devices.mount_of(path))
     )
-    stall_ns, spans = (None, ()) if cuts else stall.with_before(measures.before, candidate)
-    blocked = [(clock.wall(begin_ns), clock.wall(until_ns)) for begin_ns, until_ns in spans]
-    progress, left_out = progress_of(candidate.parts[:MANY_PARTS], clock)
+    stall_ns, spans = (None, ()) if truncations else stall.including_before_save(measures.before, candidate)
+    blocked = [(clock.wall(from_ns), clock.wall(to_ns)) for from_ns, to_ns in spans]
+    progress, omitted = sample_progress(candidate.parts[:MANY_PARTS], clock)
     identity = (world.header.uid, kind.value, candidate.job, candidate.step, start_ns, path)
     checkpoint = Checkpoint(
         uid=str(uuid.uuid5(uuid.NAMESPACE_URL, "|".join(map(str, identity)))),
@@ -93,7 +110,7 @@ def assemble(
         owner=next(map(world.jobs.owner, writers), None),
         framework=framework_of(candidate, known),
         step=candidate.step,
-        ranks=ranks_of(candidate, world.jobs),
+        ranks=count_ranks(candidate, world.jobs),
         start_ns=start_ns,
         end_ns=end_ns,
         durable_ns=None if durable.at_ns is None else clock.wall(durable.at_ns),
@@ -101,44 +118,44 @@ def assemble(
         files=files,
         path=None if sent is not None else path,
         sent=sent,
-        run=run_of(candidate, world.jobs),
+        run=find_common_run(candidate, world.jobs),
         clock=clock.state,
-        place=None if sent is not None else _place(candidate, path, world),
+        place=None if sent is not None else _place_of_folder(candidate, path, world),
         writers=tuple(writers.values()),
         mode=stall.mode,
         stall_ns=stall_ns,
-        blocked=intervals(blocked, stall_ns),
+        blocked=blocked_intervals(blocked, stall_ns),
         status=status,
-        moments=_moments_of(candidate, clock, committed=status is Status.COMPLETE),
-        metadata=_metadata_of(candidate, world),
-        written_bytes=spent.written_bytes,
-        unique_bytes=spent.unique_bytes if candidate.writes else source.unique_bytes,
-        overheads=spent.overheads,
+        moments=_moments(candidate, clock, committed=status is Status.COMPLETE),
+        metadata=_metadata(candidate, world),
+        written_bytes=amplification.written_bytes,
+        unique_bytes=amplification.unique_bytes if candidate.writes else source.unique_bytes,
+        overheads=amplification.overheads,
         storage_bytes=source.storage_bytes,
         cache=source.cache,
         pattern=pattern,
         measures=measures,
         level=level_of(candidate.parts),
-        blind=(*blind, *(() if settled else (unsettled(candidate),)), *unseen),
+        blind=(*limitations, *(() if settled else (unsettled_limitation(candidate),)), *further_limitations),
         evidence=(
             *evidence,
             *stall.evidence,
             *ending.evidence,
-            *cuts,
-            *risks_of(candidate, known),
-            *(frailties_of(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
-            *durable_evidence(durable),
+            *truncations,
+            *find_risks(candidate, known),
+            *(find_frailties(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
+            *durability_evidence(durable),
         ),
         confidence=confidence,
         streams=tuple(
             _stream(part, known, clock, progress.get(place, ()))
             for place, part in enumerate(candidate.parts[:MANY_PARTS])
         ),
-        progress_left_out=left_out,
+        progress_left_out=omitted,
         timeline=_timeline(candidate, known, clock),
         devices=world.devices.shares(path, candidate.start_ns, candidate.end_ns, writes=candidate.writes),
     )
-    return checkpoint, (*blind, *unseen), stall
+    return checkpoint, (*limitations, *further_limitations), stall
 
 
 def _path(candidate: Candidate, *, complete: bool) -> str:
@@ -150,17 +167,17 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
     """
     if candidate.is_sent:
         return candidate.parts[0].path
-    beside = candidate.step is not None
-    copies = set(map(id, copies_of(candidate.parts))) if candidate.writes else set()
-    kept = [part for part in candidate.parts if id(part) not in copies]
-    kept = [part for part in kept if not (beside and part.name.commit and part.name.step is None)]
-    kept = kept or candidate.parts
-    paths = [part.path for part in kept]
-    if len(set(paths)) == 1 and kept[0].name.rank is None:
+    has_step = candidate.step is not None
+    copies = set(map(id, find_copies(candidate.parts))) if candidate.writes else set()
+    own_parts = [part for part in candidate.parts if id(part) not in copies]
+    own_parts = [part for part in own_parts if not (has_step and part.name.commit and part.name.step is None)]
+    own_parts = own_parts or candidate.parts
+    paths = [part.path for part in own_parts]
+    if len(set(paths)) == 1 and own_parts[0].name.rank is None:
         return paths[0]
-    directories = [part.name.file_directory for part in kept]
-    named = complete and all(part.name.certain and part.name.step is not None for part in kept)
-    if not named and not any(
+    directories = [part.name.file_directory for part in own_parts]
+    is_final = complete and all(part.name.is_certain and part.name.step is not None for part in own_parts)
+    if not is_final and not any(
         path.startswith(f"{directory}/") for path, directory in zip(paths, directories, strict=True)
     ):
         directories = [path.rpartition("/")[0] for path in paths]
@@ -172,21 +189,21 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
     return "/".join(shared) or "/"
 
 
-def _place(candidate: Candidate, path: str, world: World) -> Place | None:
+def _place_of_folder(candidate: Candidate, path: str, world: World) -> Place | None:
     """Where its folder lies, as its file system identifies it; None: never inspected."""
-    folder = folder_of(path) if any(part.path == path for part in candidate.parts) else path
-    facts = [part.fact for part in candidate.parts if part.fact is not None and folder_of(part.fact.path) == folder]
-    told = {(fact.device, fact.folder_inode) for fact in facts if fact.folder_inode is not None}
-    key = world.folders.key(folder, candidate.processes) if not told else told.pop() if len(told) == 1 else None
+    folder = parent_folder(path) if any(part.path == path for part in candidate.parts) else path
+    facts = [part.fact for part in candidate.parts if part.fact is not None and parent_folder(part.fact.path) == folder]
+    keys = {(fact.device, fact.folder_inode) for fact in facts if fact.folder_inode is not None}
+    key = world.folders.key(folder, candidate.processes) if not keys else keys.pop() if len(keys) == 1 else None
     if key is None:
         return None
-    mounts = world.devices.mounts_with(key[0])
-    called = world.devices.clients.file_system(mounts[0]) if mounts else None
-    return place_of(key, folder, mounts, world.header.boot_id or world.header.host, called)
+    mounts = world.devices.mounts_of_device(key[0])
+    file_system = world.devices.clients.file_system_name(mounts[0]) if mounts else None
+    return identify_place(key, folder, mounts, world.header.boot_id or world.header.host, file_system)
 
 
-def _stream(part: Transfer, known: Knowledge, clock: Clock, progress: tuple[Progress, ...]) -> Stream:
-    sent = sent_of([part])
+def _stream(part: Transfer, known: Knowledge, clock: RecordingClock, progress: tuple[Progress, ...]) -> Stream:
+    sent = summarize_sendings([part])
     return Stream(
         pid=part.process[0],
         comm=known.world.jobs.comm(part.process),
@@ -195,21 +212,21 @@ def _stream(part: Transfer, known: Knowledge, clock: Clock, progress: tuple[Prog
         size=part.fact.size if part.fact else part.size or None,
         start_ns=clock.wall(part.start_ns),
         end_ns=clock.wall(part.end_ns),
-        class_=class_of(part),
+        class_=classify_transfer(part),
         seen_by=part.seen_by,
         progress=progress,
     )
 
 
-def _timeline(candidate: Candidate, known: Knowledge, clock: Clock) -> tuple[Point, ...]:
+def _timeline(candidate: Candidate, known: Knowledge, clock: RecordingClock) -> tuple[Point, ...]:
     """Bytes transferred in each interval, clipped to the candidate and thinned to 600 points."""
     points = sorted(points_of(candidate.parts, known.world.histories))
     if len(points) > MAX_POINTS:
-        points = _thinned(points, candidate)
+        points = _thin(points, candidate)
     return tuple(Point(clock.wall(start), clock.wall(end), count) for start, end, count in points)
 
 
-def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[tuple[int, int, int]]:
+def _thin(points: list[tuple[int, int, int]], candidate: Candidate) -> list[tuple[int, int, int]]:
     width = max(1, (candidate.end_ns - candidate.start_ns) // MAX_POINTS + 1)
     bins: dict[int, int] = {}
     for start, _, count in points:
@@ -219,7 +236,7 @@ def _thinned(points: list[tuple[int, int, int]], candidate: Candidate) -> list[t
     return [(origin + i * width, origin + (i + 1) * width, count) for i, count in sorted(bins.items())]
 
 
-def _moments_of(candidate: Candidate, clock: Clock, *, committed: bool) -> Moments:
+def _moments(candidate: Candidate, clock: RecordingClock, *, committed: bool) -> Moments:
     """Moments of a save that were observed, without `cleaned_ns`, which becomes known later."""
     if not candidate.writes:
         return Moments()
@@ -235,35 +252,37 @@ def _moments_of(candidate: Candidate, clock: Clock, *, committed: bool) -> Momen
     )
 
 
-def _committed_ns(candidate: Candidate, clock: Clock) -> int | None:
+def _committed_ns(candidate: Candidate, clock: RecordingClock) -> int | None:
     """When the marker was complete or the last file renamed; without either, when all traced files were closed."""
-    signs = [part.end_ns for part in candidate.parts if part.name.commit]
-    signs += [at_ns for part in candidate.parts if (at_ns := part.renamed_ns(clock)) is not None]
-    if signs:
-        return max(signs)
+    commit_times = [part.end_ns for part in candidate.parts if part.name.commit]
+    commit_times += [at_ns for part in candidate.parts if (at_ns := part.renamed_ns(clock)) is not None]
+    if commit_times:
+        return max(commit_times)
     closed = [part.closed_ns for part in candidate.parts if part.operations is not None]  # else a sample's time
-    known = [at_ns for at_ns in closed if at_ns is not None]
-    return max(known) if len(known) == len(candidate.parts) else None
+    closed_times = [at_ns for at_ns in closed if at_ns is not None]
+    return max(closed_times) if len(closed_times) == len(candidate.parts) else None
 
 
-def _metadata_of(candidate: Candidate, world: World) -> Metadata:
+def _metadata(candidate: Candidate, world: World) -> Metadata:
     """Count calls on names: at least that many if events were lost or only polling saw the files."""
     sums = [part.operations for part in candidate.parts if part.operations is not None]
     if not sums:
-        born = _born(candidate, world.clock) if candidate.writes else None
-        return Metadata(created=born, at_least=born is not None)
+        created = _files_created(candidate, world.clock) if candidate.writes else None
+        return Metadata(created=created, at_least=created is not None)
     timed = [one.call_ns for one in sums if one.call_ns is not None]
     data_call_ns = sum(timed) if timed else None
     start_ns, end_ns = candidate.start_ns, candidate.end_ns
-    lost = bool(world.health.lost(start_ns, end_ns))
+    is_incomplete = bool(world.health.loss_limitations(start_ns, end_ns))
     if not candidate.writes:
-        return Metadata(at_least=lost, data_call_ns=data_call_ns)
+        return Metadata(at_least=is_incomplete, data_call_ns=data_call_ns)
     calls = world.calls
-    told = {kind: calls.count(candidate.processes, kind, start_ns, end_ns) for kind in _KINDS}
-    return Metadata(**told, at_least=lost or not calls.is_whole(start_ns), data_call_ns=data_call_ns)
+    counts = {kind: calls.count_calls(candidate.processes, kind, start_ns, end_ns) for kind in _KINDS}
+    return Metadata(
+        **counts, at_least=is_incomplete or not calls.is_complete_since(start_ns), data_call_ns=data_call_ns
+    )
 
 
-def _born(candidate: Candidate, clock: Clock) -> int | None:
+def _files_created(candidate: Candidate, clock: RecordingClock) -> int | None:
     births = {
         part.path: clock.mono(part.fact.birth_ns)
         for part in candidate.parts
@@ -271,5 +290,5 @@ def _born(candidate: Candidate, clock: Clock) -> int | None:
     }
     if not births:
         return None
-    low_ns, high_ns = candidate.start_ns - STAMP_NS, candidate.end_ns + STAMP_NS
-    return sum(1 for born_ns in births.values() if low_ns <= born_ns <= high_ns)
+    low_ns, high_ns = candidate.start_ns - STAMP_TOLERANCE_NS, candidate.end_ns + STAMP_TOLERANCE_NS
+    return sum(1 for birth_ns in births.values() if low_ns <= birth_ns <= high_ns)

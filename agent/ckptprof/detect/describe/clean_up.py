@@ -13,23 +13,23 @@ from ckptprof.detect.world.world import World
 from ckptprof.model import Mode
 
 _DELETES = frozenset(("unlink",))
-_CLEARS = frozenset(("unlink", "metadata"))  # removing a tree lists and stats it, too
+_DELETES_OR_LISTS = frozenset(("unlink", "metadata"))  # removing a tree lists and stats it, too
 
 
-class Clearing(NamedTuple):
+class DeletionRun(NamedTuple):
     """One uninterrupted run of deletions. Times are CLOCK_MONOTONIC."""
 
     start_ns: int
     end_ns: int
-    counted: bool  # from traced calls, else from samples
+    is_traced: bool  # from traced calls, else from samples
 
     @property
-    def lasts_ns(self) -> int:
+    def duration_ns(self) -> int:
         """Duration."""
         return self.end_ns - self.start_ns
 
 
-def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
+def measure_clean_up(draft: Draft) -> tuple[int | None, int | None, int | None]:
     """Measure (files of other saves deleted, ns in these calls, ns that training waited for it).
 
     None: not observed. Training waits for nothing that is deleted alongside it.
@@ -41,35 +41,37 @@ def clean_up_of(draft: Draft) -> tuple[int | None, int | None, int | None]:
     if any(part.operations is not None for part in candidate.parts):
         paths = frozenset(part.path for part in candidate.parts)
         until_ns = candidate.end_ns + LOOSE_GAP_NS
-        files, spent_ns = known.transfers.removals.spent(paths, candidate.start_ns, until_ns, candidate.processes)
+        files, spent_ns = known.transfers.removals.removal_totals(
+            paths, candidate.start_ns, until_ns, candidate.processes
+        )
     if draft.stall.mode is not Mode.ASYNC:
         until_ns = candidate.end_ns + COMMIT_NS
-        row = clearing_after(draft.world, candidate.processes, candidate.end_ns, until_ns)
+        row = deletion_after(draft.world, candidate.processes, candidate.end_ns, until_ns)
     if row is None and files is None and draft.stall.deleting_ns:
         return None, draft.stall.deleting_ns, draft.stall.deleting_ns
-    return files, spent_ns, row.lasts_ns if row is not None else None if files is None else 0
+    return files, spent_ns, row.duration_ns if row is not None else None if files is None else 0
 
 
-def clearing_after(world: World, processes: Iterable[ProcessKey], end_ns: int, until_ns: int) -> Clearing | None:
+def deletion_after(world: World, processes: Iterable[ProcessKey], end_ns: int, until_ns: int) -> DeletionRun | None:
     """Find the run of deletions that a main thread started as the save ended, of several the last to end.
 
     `until_ns` is the latest end of a call in it.
     """
     rows = [
-        _called(world, process, end_ns, until_ns) or _looked_at(world, process, end_ns, until_ns)
+        _traced_deletion(world, process, end_ns, until_ns) or _sampled_deletion(world, process, end_ns, until_ns)
         for process in processes
     ]
     return max((row for row in rows if row is not None), key=lambda row: row.end_ns, default=None)
 
 
-def _called(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
-    row = world.calls.deletions(process, end_ns, until_ns, AT_ONCE_NS)
-    return None if row is None else Clearing(*row, counted=True)
+def _traced_deletion(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> DeletionRun | None:
+    row = world.calls.deletion_span(process, end_ns, until_ns, AT_ONCE_NS)
+    return None if row is None else DeletionRun(*row, is_traced=True)
 
 
-def _looked_at(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> Clearing | None:
-    deleting = world.threads.row(process, _DELETES, end_ns, until_ns, AT_ONCE_NS)
-    row = world.threads.row(process, _CLEARS, end_ns, until_ns, AT_ONCE_NS)
+def _sampled_deletion(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> DeletionRun | None:
+    deleting = world.threads.state_span(process, _DELETES, end_ns, until_ns, AT_ONCE_NS)
+    row = world.threads.state_span(process, _DELETES_OR_LISTS, end_ns, until_ns, AT_ONCE_NS)
     if deleting is None or row is None or deleting[0] == 1:
         return None
-    return Clearing(row[1], row[2], counted=False)
+    return DeletionRun(row[1], row[2], is_traced=False)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ckptprof.detect.describe.stall import Stall
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.knowledge import Knowledge
+from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.world import World
 from ckptprof.model import Writer

@@ -11,20 +11,27 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ckptprof.detect.describe.overheads import copies_of
+from ckptprof.detect.describe.overheads import find_copies
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.event import Event
-from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import ALL_SHARE, BESIDE_NS, EDGE_NS, LITTLE_SHARE, STAMP_NS, is_of_one_state
-from ckptprof.detect.transfers.model.sending import FURTHER
-from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.events.detection_knowledge import Knowledge
+from ckptprof.detect.events.event_context import EventContext
+from ckptprof.detect.tolerances import (
+    ALL_SHARE,
+    CONCURRENT_NS,
+    EDGE_TOLERANCE_NS,
+    LITTLE_SHARE,
+    STAMP_TOLERANCE_NS,
+    is_same_state_size,
+)
+from ckptprof.detect.transfers.model.sending import OTHER_ADDRESSES
+from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
-from ckptprof.detect.transfers.remembered import Writeback
-from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.transfers.recent_files import Writeback
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.keys import FileKey
-from ckptprof.frameworks.places import DELAYED, FLUSHED_BY_REPLACING
+from ckptprof.detect.world.recording_clock import RecordingClock
+from ckptprof.frameworks.places import DELAYED_ALLOCATION, FLUSHED_BY_REPLACING
 from ckptprof.measures import UploadMeasure
 from ckptprof.model import Checkpoint, Evidence, Frailty
 from ckptprof.units import duration, plural, size
@@ -32,7 +39,7 @@ from ckptprof.units import duration, plural, size
 MAX_UPLOADS = 4  # of one save
 
 
-class FileEnd(NamedTuple):
+class FileWriteEnd(NamedTuple):
     """What decides when a written file is durable. Times are CLOCK_MONOTONIC."""
 
     file: FileKey
@@ -47,94 +54,104 @@ class Durability:
     """When all files were on stable storage. Times are CLOCK_MONOTONIC."""
 
     at_ns: int | None = None
-    exact: bool = True  # by syncs; else `at_ns` is an upper bound
-    not_before_ns: int | None = None  # the last sample with something unwritten
+    is_exact: bool = True  # by syncs; else `at_ns` is an upper bound
+    last_unwritten_ns: int | None = None  # the last sample with something unwritten
     unwritten_bytes: int = 0  # at the last sample
 
 
-def ends_of(parts: Iterable[Transfer], clock: Clock) -> tuple[FileEnd, ...]:
+def list_write_ends(parts: Iterable[Transfer], clock: RecordingClock) -> tuple[FileWriteEnd, ...]:
     """List the ends of written files."""
     return tuple(
-        FileEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns, _stamp_ns(part, clock))
+        FileWriteEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns, _stamp_ns(part, clock))
         for part in parts
     )
 
 
-def _stamp_ns(part: Transfer, clock: Clock) -> int:
+def _stamp_ns(part: Transfer, clock: RecordingClock) -> int:
     """Latest modification time left by the writer: clocks of servers differ from ours."""
     stamp_ns = clock.stamp(part.end_ns)
     return stamp_ns if part.fact is None else max(stamp_ns, part.fact.modified_ns)
 
 
-def durability(ends: Iterable[FileEnd], book: Writeback) -> Durability:
+def estimate_durability(ends: Iterable[FileWriteEnd], writeback: Writeback) -> Durability:
     """Estimate durability so far: `at_ns` only if nearly all bytes are known durable, and none is known unwritten."""
-    whole = known = unwritten = 0
-    times: list[int] = []
-    dirty: list[int] = []
+    total = durable = unwritten = 0
+    durable_times: list[int] = []
+    dirty_times: list[int] = []
     exact = True
     for end in ends:
-        whole += end.bytes
+        total += end.bytes
         if end.synced_ns is not None:
-            known += end.bytes
-            times.append(end.synced_ns)
+            durable += end.bytes
+            durable_times.append(end.synced_ns)
             continue
         exact = False
-        looks = book.get(end.file)
-        if looks is None or looks.at_ns < end.last_ns - STAMP_NS or looks.modified_ns > end.stamp_ns + EDGE_NS:
+        writeback_samples = writeback.get(end.file)
+        if (
+            writeback_samples is None
+            or writeback_samples.at_ns < end.last_ns - STAMP_TOLERANCE_NS
+            or writeback_samples.modified_ns > end.stamp_ns + EDGE_TOLERANCE_NS
+        ):
             continue
-        if looks.dirty_ns is not None:
-            dirty.append(looks.dirty_ns)
-        if looks.clean_ns is None:
-            unwritten += looks.unwritten_bytes
-        elif looks.clean_ns >= end.last_ns:
-            known += end.bytes
-            times.append(looks.clean_ns)
-    if not times or unwritten or known < ALL_SHARE * whole:  # the smallest of thousands of files are not followed
-        return Durability(unwritten_bytes=unwritten, not_before_ns=max(dirty, default=None))
-    return Durability(max(times), exact, max(dirty, default=None))
+        if writeback_samples.last_dirty_ns is not None:
+            dirty_times.append(writeback_samples.last_dirty_ns)
+        if writeback_samples.first_clean_ns is None:
+            unwritten += writeback_samples.unwritten_bytes
+        elif writeback_samples.first_clean_ns >= end.last_ns:
+            durable += end.bytes
+            durable_times.append(writeback_samples.first_clean_ns)
+    if (
+        not durable_times or unwritten or durable < ALL_SHARE * total
+    ):  # the smallest of thousands of files are not followed
+        return Durability(unwritten_bytes=unwritten, last_unwritten_ns=max(dirty_times, default=None))
+    return Durability(max(durable_times), exact, max(dirty_times, default=None))
 
 
-def writeback_measures(
+def measure_writeback(
     found: Durability, path: str, span: tuple[int, int], devices: Devices, wall: Callable[[int], int]
 ) -> dict[str, int | None]:
     """Fields of `Measures` on the write-back of a save in `span`; `wall` converts to wall time."""
-    told: dict[str, int | None] = {"unwritten_ns": None if found.not_before_ns is None else wall(found.not_before_ns)}
+    values: dict[str, int | None] = {
+        "unwritten_ns": None if found.last_unwritten_ns is None else wall(found.last_unwritten_ns)
+    }
     start_ns, end_ns = span
     chain = devices.chain_of(path) if found.at_ns is not None and found.at_ns > end_ns else ()
-    written = devices.disks.written(chain[0], start_ns, found.at_ns) if chain and found.at_ns is not None else None
+    written = (
+        devices.disks.measure_writes(chain[0], start_ns, found.at_ns) if chain and found.at_ns is not None else None
+    )
     if written is not None:
-        told |= {"written_back_bytes": written.bytes, "written_back_ns": written.busy_ns}
-    return told
+        values |= {"written_back_bytes": written.bytes, "written_back_ns": written.busy_ns}
+    return values
 
 
-def durable_evidence(found: Durability) -> tuple[Evidence, ...]:
+def durability_evidence(found: Durability) -> tuple[Evidence, ...]:
     """How exact the time of durability is; empty if exact."""
-    if found.exact or found.at_ns is None:
+    if found.is_exact or found.at_ns is None:
         return ()
     text = "the first sample in which none of its files was unwritten"
-    if found.not_before_ns is not None:
-        seconds = max(0, found.at_ns - found.not_before_ns) / 1e9
+    if found.last_unwritten_ns is not None:
+        seconds = max(0, found.at_ns - found.last_unwritten_ns) / 1e9
         text = f"written back by the kernel: some of it was still unwritten {seconds:.1f} s before"
     return (Evidence(name="durable", weight=0.0, text=text),)
 
 
-def upload_of(event: Event, save: Checkpoint, paths: Collection[str]) -> UploadMeasure | None:
+def match_upload(event: EventContext, save: Checkpoint, paths: Collection[str]) -> UploadMeasure | None:
     """Match what was sent with a save in files at `paths`; None if it is no upload of it."""
-    if not is_of_one_state(event.bytes, save.bytes):
+    if not is_same_state_size(event.bytes, save.bytes):
         return None
-    meanwhile = event.start_ns - BESIDE_NS, event.end_ns
+    window = event.start_ns - CONCURRENT_NS, event.end_ns
     read: Counter[str] = Counter()
     for process in event.first_processes:
-        for one in event.known.transfers.recent.moved(process, *meanwhile, writes=False):
+        for one in event.known.transfers.recent.transfers_between(process, *window, writes=False):
             if one.path in paths:
                 read[one.path] = min(one.stored_size or one.bytes, read[one.path] + one.bytes)
-    if not read or not is_of_one_state(read.total(), save.bytes):
+    if not read or not is_same_state_size(read.total(), save.bytes):
         return None
     sums: Counter[tuple[str, int]] = Counter()
     for part in event.parts:
         if part.sending is not None:
             sums.update(part.sending.endpoints)
-    (remote, port), _ = max(sums.items(), key=lambda one: (one[0][0] != FURTHER, one[1]))
+    (remote, port), _ = max(sums.items(), key=lambda one: (one[0][0] != OTHER_ADDRESSES, one[1]))
     clock = event.world.clock
     return UploadMeasure(
         remote=remote,
@@ -146,36 +163,43 @@ def upload_of(event: Event, save: Checkpoint, paths: Collection[str]) -> UploadM
     )
 
 
-def frailties_of(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
+def find_frailties(candidate: Candidate, known: Knowledge) -> Iterator[Evidence]:
     """Yield what a crash may cost, by the order in which a complete, fully traced save was written."""
     parts = [part for part in candidate.parts if isinstance(part, TracedTransfer) and not part.is_mapped]
     health, clock = known.world.health, known.world.clock
-    if not candidate.writes or len(parts) < len(candidate.parts) or health.lost(candidate.start_ns, candidate.end_ns):
+    if (
+        not candidate.writes
+        or len(parts) < len(candidate.parts)
+        or health.loss_limitations(candidate.start_ns, candidate.end_ns)
+    ):
         return
     markers = [part for part in parts if part.name.commit and part.name.rank is None]
     data = [part for part in parts if part.bytes >= LITTLE_SHARE * candidate.bytes and not part.name.commit]
     if not data:
         return
-    marker = max(markers, key=_given_ns, default=None)
-    late = [] if marker is None else [part for part in data if part.active_ns > _given_ns(marker)]
-    if marker is not None and late:
-        ahead = duration(max(part.active_ns for part in late) - _given_ns(marker))
-        text = f"{marker.file_name} existed {ahead} before the last byte of {_named(late)}"
+    marker = max(markers, key=_named_ns, default=None)
+    written_after_marker = [] if marker is None else [part for part in data if part.active_ns > _named_ns(marker)]
+    if marker is not None and written_after_marker:
+        lead = duration(max(part.active_ns for part in written_after_marker) - _named_ns(marker))
+        text = f"{marker.file_name} existed {lead} before the last byte of {_describe_files(written_after_marker)}"
         yield _frailty(Frailty.MARKER_FIRST, text)
     elif unsynced := _unsynced(data, marker, known):
         when = f"{marker.file_name} was written" if marker is not None else "it was renamed"
-        text = f"{_named(unsynced)} had not been synced when {when}: after a loss of power it may be empty or torn"
+        text = (
+            f"{_describe_files(unsynced)} had not been synced when {when}: after a loss of power it "
+            "may be empty or torn"
+        )
         yield _frailty(Frailty.COMMIT_UNSYNCED, text)
     emptied = [part.emptied_ns for part in data if part.emptied_ns is not None and part.name_given_ns is None]
     paths = frozenset(part.path for part in data)
-    only = len(emptied) == len(data) and not copies_of(candidate.parts)
-    if only and known.past.is_only_state(candidate.job, paths, candidate.bytes):
+    is_overwritten = len(emptied) == len(data) and not find_copies(candidate.parts)
+    if is_overwritten and known.history.is_only_state(candidate.job, paths, candidate.bytes):
         torn = duration(max(part.last_data_ns(clock) for part in data) - min(emptied))
         text = f"it overwrote the only copy that was observed: for {torn} no complete copy existed"
         yield _frailty(Frailty.OVERWRITTEN, text)
 
 
-def _given_ns(part: TracedTransfer) -> int:
+def _named_ns(part: TracedTransfer) -> int:
     return max(part.active_ns, part.name_given_ns or 0)
 
 
@@ -183,21 +207,21 @@ def _unsynced(data: Sequence[TracedTransfer], marker: TracedTransfer | None, kno
     """Files still unwritten after the save was marked complete, or after they got their final names."""
     found = []
     for part in data:
-        types = {mount.fs_type for mount in known.world.devices.mounts_with(part.file[0])}
+        types = {mount.fs_type for mount in known.world.devices.mounts_of_device(part.file[0])}
         renamed = part.name_given_ns is not None and part.earlier_path is not None and is_temporary(part.earlier_path)
-        if not types or not types <= DELAYED or (marker is None and not renamed):
+        if not types or not types <= DELAYED_ALLOCATION or (marker is None and not renamed):
             continue
-        if renamed and types <= FLUSHED_BY_REPLACING and known.past.author(part.path) is not None:
+        if renamed and types <= FLUSHED_BY_REPLACING and known.history.author_of(part.path) is not None:
             continue
-        given_ns = _given_ns(part if marker is None else marker)
-        looks = known.transfers.writeback.get(part.file)
-        dirty_ns = None if looks is None else looks.dirty_ns
-        if dirty_ns is not None and dirty_ns > given_ns and (part.durable_ns is None or part.durable_ns > given_ns):
+        named_ns = _named_ns(part if marker is None else marker)
+        writeback_samples = known.transfers.writeback.get(part.file)
+        dirty_ns = None if writeback_samples is None else writeback_samples.last_dirty_ns
+        if dirty_ns is not None and dirty_ns > named_ns and (part.durable_ns is None or part.durable_ns > named_ns):
             found.append(part)
     return found
 
 
-def _named(parts: Sequence[Transfer]) -> str:
+def _describe_files(parts: Sequence[Transfer]) -> str:
     more = f" and {plural(len(parts) - 1, 'more file')}" if len(parts) > 1 else ""
     return f"{max(parts, key=lambda part: part.bytes).file_name}{more} ({size(sum(part.bytes for part in parts))})"
 

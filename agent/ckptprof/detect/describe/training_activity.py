@@ -7,15 +7,23 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise, takewhile
 
-from ckptprof.detect.describe.gpu_idleness import REACH_NS, STILL, idle_spans
-from ckptprof.detect.describe.state_in_memory import STAGED_WITHIN_NS, StateInMemory
-from ckptprof.detect.tolerances import AT_ONCE_NS, CALLS_NS, LATE_NS, LOOK_NS, MANY, MOST_SHARE, NEAR_NS
+from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS, STILL_SHARE, idle_spans
+from ckptprof.detect.describe.state_in_memory import COPY_WITHIN_NS, StateInMemory
+from ckptprof.detect.tolerances import (
+    AT_ONCE_NS,
+    COUNTER_LAG_NS,
+    LATE_COUNTER_NS,
+    MANY,
+    MOST_SHARE,
+    NEARBY_NS,
+    POLL_INTERVAL_NS,
+)
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import Span, cut, length, merged, overlap_ns
-from ckptprof.detect.world.stacks import (
-    Doing,
+from ckptprof.detect.world.spans import Span, clip, length, merged, overlap_ns
+from ckptprof.detect.world.stack_states import (
     Frame,
-    doing,
+    ThreadState,
+    classify_thread,
     is_parked,
     main_frames,
     main_sleeps,
@@ -23,15 +31,15 @@ from ckptprof.detect.world.stacks import (
     runs_library,
     saves_in_background,
 )
-from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, rhythm_of, wakes
+from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, usual_rhythm, wakes_by_itself
 from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: above that its rhythm is its CPU time, below its wake-ups
-GOES_ON = 0.4
-_RUNS_ON = 0.7  # of its usual CPU time, though it woke less often
+RUNNING_SHARE = 0.4
+_RUNNING_RARELY_WAKING_SHARE = 0.7  # of its usual CPU time, though it woke less often
 STEADY_SHARE = 0.3  # of a core: with less it has no rhythm to lose
-_CALM_AFTER_NS = 3_000_000_000  # later samples belong to the next save
-_HARDLY = 0.05  # of its usual CPU time
+_USUAL_AFTER_NS = 3_000_000_000  # later samples belong to the next save
+_HARDLY_SHARE = 0.05  # of its usual CPU time
 _EDGE_NS = 50_000_000  # of a save: a waiting thread resumes before its end is observed
 
 
@@ -40,86 +48,94 @@ class TrainingActivity:
 
     def __init__(self, world: World, process: ProcessKey, start_ns: int, end_ns: int, *, spins: bool) -> None:
         """`spins`: it busy-waits for its GPU, so that only pauses are evidence, not running."""
-        self.book = world.trainers
+        self.trainers = world.trainers
         self.memory = StateInMemory(world, process, end_ns, spins=spins)
-        self._waits = world.threads.waits(process, start_ns, end_ns)
+        self._waits = world.threads.child_waits(process, start_ns, end_ns)
         self.process, self.start_ns, self.end_ns = process, start_ns, end_ns
         self._spins = spins
-        self._rhythm = self.book.rhythm(process, start_ns)
-        self._rhythm = self._usual()
-        self.seen = ""  # what was observed, for the report
-        self.background = False  # a library saves in the background, and the thread only waits for it
-        self.waited = False  # for the end of a child, for most of the time
-        self._as_usual = False  # it paused, as it often does
-        self._idle = self._idle_gpu()
+        self._rhythm = self.trainers.rhythm(process, start_ns)
+        self._rhythm = self._usual_rhythm()
+        self.observation = ""  # what was observed, for the report
+        self.saves_in_background = False  # a library saves in the background, and the thread only waits for it
+        self.waited_for_child = False  # for the end of a child, for most of the time
+        self._is_usual_pause = False  # it paused, as it often does
+        self._gpu_idle_spans = self._longest_gpu_idleness()
         # a busy GPU may work for another process, or wait for the GPUs of other ranks
-        self._has_own_gpu = (world.jobs.ranks(process) or 1) == 1 and not self.book.shares_gpu(process)
-        self._by_gpus = False  # by its GPUs
-        self._doings = self._looks()
-        self._pause_ns = self._usual_pause_ns()
+        self._has_own_gpu = (world.jobs.ranks(process) or 1) == 1 and not self.trainers.shares_gpu(process)
+        self._is_decided_by_gpu = False  # by its GPUs
+        self._stack_states = self._classify_stacks()
+        self._usual_pause = self._usual_pause_ns()
 
-    def _usual(self) -> Rhythm | None:
+    def _usual_rhythm(self) -> Rhythm | None:
         """Rhythm before the save; the present one if it changed for good and it is not blocked."""
         before = self._rhythm
-        after = self.book.stretches(self.process, self.end_ns, self.end_ns + _CALM_AFTER_NS)
+        after = self.trainers.stretches(self.process, self.end_ns, self.end_ns + _USUAL_AFTER_NS)
         if before is None or before.share < _BUSY_SHARE or all(map(self._is_still, after)):
             return before
-        if sum(one.share >= GOES_ON * before.share for one in after) * 4 >= len(after):
+        if sum(one.share >= RUNNING_SHARE * before.share for one in after) * 4 >= len(after):
             return before
-        recent = self.book.stretches(self.process, self.start_ns - LOOK_NS, self.start_ns)
-        now = rhythm_of([*recent, *after])
-        return now if now is not None and wakes([*recent, *after]) else before
+        recent = self.trainers.stretches(self.process, self.start_ns - POLL_INTERVAL_NS, self.start_ns)
+        now = usual_rhythm([*recent, *after])
+        return now if now is not None and wakes_by_itself([*recent, *after]) else before
 
     @property
-    def was_looked_at(self) -> bool:
+    def is_observed(self) -> bool:
         """Its Python stack was sampled during the save, or its GPU decided."""
-        return bool(self._doings) or self._by_gpus
+        return bool(self._stack_states) or self._is_decided_by_gpu
 
     @property
-    def tells_by_gpu(self) -> bool:
+    def has_gpu_activity(self) -> bool:
         """A GPU of its shows when it was idle."""
-        return self._idle is not None
+        return self._gpu_idle_spans is not None
 
-    def went_on(self, spans: list[Span]) -> bool:
+    def was_gpu_busy(self, spans: list[Span]) -> bool:
         """Whether its GPU computed for it all the time."""
-        return self._idle is not None and self._has_own_gpu and not cut(self._idle, spans)
+        return self._gpu_idle_spans is not None and self._has_own_gpu and not clip(self._gpu_idle_spans, spans)
 
-    def ran(self, spans: list[Span]) -> bool:
+    def was_running(self, spans: list[Span]) -> bool:
         """Whether it ran, or was runnable, for most of these times."""
-        found = (one for span in spans for one in self.book.stretches(self.process, *span))
+        found = (one for span in spans for one in self.trainers.stretches(self.process, *span))
         return sum(one.share * (one.end_ns - one.start_ns) for one in found) >= MOST_SHARE * max(1, length(spans))
 
     def was_training(self, start_ns: int, end_ns: int) -> bool:
         """Whether it trained in a time: by each sampled stack, else as it always runs."""
-        met = [what for at_ns, what in self._doings if start_ns <= at_ns < end_ns]
-        if met:
-            return all(what == "training" for what in met)
+        states = [state for at_ns, state in self._stack_states if start_ns <= at_ns < end_ns]
+        if states:
+            return all(state == "training" for state in states)
         if self._rhythm is None or self._rhythm.share < MOST_SHARE:
             return False
         ran = [one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one) is False]
         return length(ran) >= MOST_SHARE * (end_ns - start_ns)
 
     @property
-    def reason(self) -> str:
+    def unknown_reason(self) -> str:
         """Why it is unknown whether it was blocked."""
-        if not self.book.knows(self.process):
+        if not self.trainers.is_known(self.process):
             return "the training thread was not sampled"
-        if self._as_usual:
+        if self._is_usual_pause:
             return "it paused, but for no longer than it does without a save"
         return "none of its Python stacks was sampled, and its CPU time has no rhythm to compare with"
 
-    def _looks(self) -> list[tuple[int, Doing]]:
-        around = self.book.stacks(self.process, self.start_ns - 2 * REACH_NS, self.end_ns + _CALM_AFTER_NS)
-        calm = [frames for one in around if (frames := main_frames(one)) and self._is_calm(one.at_ns, frames)]
+    def _classify_stacks(self) -> list[tuple[int, ThreadState]]:
+        samples = self.trainers.stacks(
+            self.process, self.start_ns - 2 * BASELINE_REACH_NS, self.end_ns + _USUAL_AFTER_NS
+        )
+        usual_stacks = [
+            frames for one in samples if (frames := main_frames(one)) and self._is_usual_time(one.at_ns, frames)
+        ]
         found = []
-        for one in around:
+        for one in samples:
             if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
-                what = doing(main_frames(one), calm, sleeps=main_sleeps(one))
+                state = classify_thread(main_frames(one), usual_stacks, sleeps=main_sleeps(one))
                 inside = self.start_ns <= one.at_ns <= self.end_ns - _EDGE_NS
-                if what is not None and (inside or what != "training"):  # at its edges that is no evidence for the rest
-                    found.append((one.at_ns, what))
-                self.background = self.background or saves_in_background(one)
-        self.background = self.background and not any(what in ("saving", "named") for _, what in found)
+                if state is not None and (
+                    inside or state != "training"
+                ):  # at its edges that is no evidence for the rest
+                    found.append((one.at_ns, state))
+                self.saves_in_background = self.saves_in_background or saves_in_background(one)
+        self.saves_in_background = self.saves_in_background and not any(
+            state in ("saving", "named") for _, state in found
+        )
         return found
 
     def _usual_pause_ns(self) -> int:
@@ -127,34 +143,34 @@ class TrainingActivity:
 
         The longest of several is left out: at the start each process waits once for the others.
         """
-        before = self._still_spans(self.start_ns - REACH_NS, self.start_ns)
-        runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _CALM_AFTER_NS)]
+        before = self._still_spans(self.start_ns - BASELINE_REACH_NS, self.start_ns)
+        runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _USUAL_AFTER_NS)]
         lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
         return lengths[-2:][0] if lengths else 0
 
     def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
-        before_ns = max(CALLS_NS, _longest_burst(start_ns, end_ns))
-        at_this = start_ns <= self.end_ns + CALLS_NS and end_ns >= self.start_ns - before_ns
+        before_ns = max(COUNTER_LAG_NS, _max_burst_ns(start_ns, end_ns))
+        at_this = start_ns <= self.end_ns + COUNTER_LAG_NS and end_ns >= self.start_ns - before_ns
         return at_this or self._is_at_other_save(start_ns, end_ns)
 
     def _is_at_other_save(self, start_ns: int, end_ns: int) -> bool:
-        low_ns, high_ns = start_ns - CALLS_NS, end_ns + CALLS_NS
-        return self.book.in_save(low_ns) or self.book.saved_within(low_ns, high_ns)
+        low_ns, high_ns = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS
+        return self.trainers.is_in_save(low_ns) or self.trainers.has_save_started(low_ns, high_ns)
 
     def _is_unusual(self, span: Span) -> bool:
-        return self._pause_ns == 0 or span[1] - span[0] > 1.5 * self._pause_ns + CALLS_NS
+        return self._usual_pause == 0 or span[1] - span[0] > 1.5 * self._usual_pause + COUNTER_LAG_NS
 
-    def _is_calm(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
+    def _is_usual_time(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
         """Whether it did what it usually does: no save, and no wait for the end of one."""
-        if self.start_ns <= at_ns <= self.end_ns or self.book.in_save(at_ns):
+        if self.start_ns <= at_ns <= self.end_ns or self.trainers.is_in_save(at_ns):
             return False
         if at_ns >= self.start_ns - AT_ONCE_NS and names_save(frames):
             return False  # later samples may belong to the next save, not known yet
         if runs_library(frames) or is_parked(frames):
             return False
-        return self._rhythm_at(self._stretches(at_ns - AT_ONCE_NS, at_ns + AT_ONCE_NS), at_ns) is not True
+        return self._is_still_at(self._stretches(at_ns - AT_ONCE_NS, at_ns + AT_ONCE_NS), at_ns) is not True
 
-    def blocked(self, frames: list[Span], *, by_child: bool = False) -> list[Span] | None:
+    def blocked_spans(self, frames: list[Span], *, by_child: bool = False) -> list[Span] | None:
         """Find when it was blocked within these times; None if unknown. `by_child`: one of its children may write.
 
         A thread that was sampled waiting for a child is blocked, whatever it does without a save.
@@ -162,61 +178,67 @@ class TrainingActivity:
         waits = merged(self._waits) if by_child else []
         stretches = self._stretches(self.start_ns, self.end_ns)
         blocked: list[Span] | None
-        if self._idle is not None and frames and (self._has_own_gpu or not self._doings):
-            blocked = self._by_gpu(frames, self._idle)
-        elif self._doings:
-            blocked = self._by_stacks(stretches)
+        if self._gpu_idle_spans is not None and frames and (self._has_own_gpu or not self._stack_states):
+            blocked = self._blocked_by_gpu(frames, self._gpu_idle_spans)
+        elif self._stack_states:
+            blocked = self._blocked_by_stacks(stretches)
         else:
-            blocked = self._by_rhythm(stretches, frames, waits)
-        self.waited = bool(waits) and length(cut(waits, frames)) * 2 >= length(frames)
-        if self.waited:
-            self.seen = ", and ".join(filter(None, (self.seen, "it was sampled waiting for a child process to end")))
-        if blocked is None and not self.waited:
+            blocked = self._blocked_by_rhythm(stretches, frames, waits)
+        self.waited_for_child = bool(waits) and length(clip(waits, frames)) * 2 >= length(frames)
+        if self.waited_for_child:
+            self.observation = ", and ".join(
+                filter(None, (self.observation, "it was sampled waiting for a child process to end"))
+            )
+        if blocked is None and not self.waited_for_child:
             return None
-        return cut(merged([*(blocked or []), *waits]), frames)
+        return clip(merged([*(blocked or []), *waits]), frames)
 
-    def _by_rhythm(self, stretches: Sequence[Stretch], frames: list[Span], waits: list[Span]) -> list[Span] | None:
+    def _blocked_by_rhythm(
+        self, stretches: Sequence[Stretch], frames: list[Span], waits: list[Span]
+    ) -> list[Span] | None:
         """Pauses longer than its usual ones; None if too little of the time is covered."""
-        told = [one for one in stretches if self._is_still(one) is not None and overlap_ns(one[:2], frames)]
-        if sum(overlap_ns(one[:2], frames) for one in told) * 2 < length(frames):
+        decided = [one for one in stretches if self._is_still(one) is not None and overlap_ns(one[:2], frames)]
+        if sum(overlap_ns(one[:2], frames) for one in decided) * 2 < length(frames):
             return None
-        still = [one[:2] for one in told if self._is_still(one)]
+        still = [one[:2] for one in decided if self._is_still(one)]
         since_ns = stretches[-1].end_ns if stretches and stretches[-1].end_ns < self.end_ns else self.end_ns
-        if self._stood_to_the_end(since_ns):
+        if self._is_still_to_the_end(since_ns):
             still.append((since_ns, self.end_ns))
         blocked = [
             span
             for span in merged(still)
             if self._is_unusual(span) or any(low_ns <= span[1] and high_ns >= span[0] for low_ns, high_ns in waits)
         ]
-        if still and len(still) * 2 >= len(told) and not blocked:
-            self._as_usual = True
+        if still and len(still) * 2 >= len(decided) and not blocked:
+            self._is_usual_pause = True
             return None
-        self.seen = f"it was idle in {len(still)} of {len(told)} samples of its CPU time"
+        self.observation = f"it was idle in {len(still)} of {len(decided)} samples of its CPU time"
         return blocked
 
-    def _idle_gpu(self) -> list[Span] | None:
+    def _longest_gpu_idleness(self) -> list[Span] | None:
         save = self.start_ns, self.end_ns
-        uses = self.book.gpu_uses(self.process)
-        told = [idle_spans(points, save, self._is_at_other_save) for points in uses]
-        return max((spans for spans in told if spans is not None), key=length, default=None)
+        uses = self.trainers.gpu_uses(self.process)
+        idle_by_gpu = [idle_spans(points, save, self._is_at_other_save) for points in uses]
+        return max((spans for spans in idle_by_gpu if spans is not None), key=length, default=None)
 
-    def _by_gpu(self, frames: list[Span], idle: list[Span]) -> list[Span]:
-        blocked = cut(idle, frames)
-        self._by_gpus = True
+    def _blocked_by_gpu(self, frames: list[Span], idle: list[Span]) -> list[Span]:
+        blocked = clip(idle, frames)
+        self._is_decided_by_gpu = True
         whole = self.start_ns, self.end_ns
-        self.seen = f"its GPU was idle for {length(cut(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
+        self.observation = (
+            f"its GPU was idle for {length(clip(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
+        )
         return blocked
 
-    def _by_stacks(self, stretches: Sequence[Stretch]) -> list[Span]:
+    def _blocked_by_stacks(self, stretches: Sequence[Stretch]) -> list[Span]:
         """Classify each moment as the nearest samples; where these differ, its rhythm decides.
 
         Samples far apart may miss what its rhythm shows; one that found it pausing is no evidence for times when it
         ran.
         """
-        times = [at_ns for at_ns, _ in self._doings]
-        saving = [self._is_blocked(at_ns, what, stretches) for at_ns, what in self._doings]
-        self.seen = f"{sum(saving)} of {len(saving)} samples of its Python stack were in the save"
+        times = [at_ns for at_ns, _ in self._stack_states]
+        saving = [self._is_blocked(at_ns, state, stretches) for at_ns, state in self._stack_states]
+        self.observation = f"{sum(saving)} of {len(saving)} samples of its Python stack were in the save"
         edges = {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
         still = [span for span in self._still_spans(self.start_ns, self.end_ns) if self._is_unusual(span)]
         blocked: list[Span] = []
@@ -224,21 +246,21 @@ class TrainingActivity:
             middle_ns = (start_ns + end_ns) // 2
             after = bisect_left(times, middle_ns)
             first, last = max(0, after - 1), min(after, len(times) - 1)
-            near = first if middle_ns - times[first] <= times[last] - middle_ns else last
-            told, by_rhythm = saving[near], self._rhythm_at(stretches, middle_ns)
+            nearest = first if middle_ns - times[first] <= times[last] - middle_ns else last
+            is_blocked, by_rhythm = saving[nearest], self._is_still_at(stretches, middle_ns)
             if saving[first] != saving[last]:
-                told = told if by_rhythm is None or (by_rhythm and self._pause_ns) else by_rhythm
-            elif by_rhythm is False and self._rhythm_at(stretches, times[near]):
-                told = False
-            if told or any(span[0] <= middle_ns < span[1] for span in still):
+                is_blocked = is_blocked if by_rhythm is None or (by_rhythm and self._usual_pause) else by_rhythm
+            elif by_rhythm is False and self._is_still_at(stretches, times[nearest]):
+                is_blocked = False
+            if is_blocked or any(span[0] <= middle_ns < span[1] for span in still):
                 blocked.append((start_ns, end_ns))
         return blocked
 
-    def _is_blocked(self, at_ns: int, what: Doing, stretches: Sequence[Stretch]) -> bool:
+    def _is_blocked(self, at_ns: int, state: ThreadState, stretches: Sequence[Stretch]) -> bool:
         """Whether a sample found it in the save; a function named `save` with the usual rhythm is still training."""
-        return what != "training" and not (what == "named" and self._rhythm_at(stretches, at_ns) is False)
+        return state != "training" and not (state == "named" and self._is_still_at(stretches, at_ns) is False)
 
-    def _rhythm_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
+    def _is_still_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
         one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
         return None if one is None else self._is_still(one)
 
@@ -250,7 +272,7 @@ class TrainingActivity:
         least_ns = SPACING_NS
         if rhythm is not None and rhythm.share < _BUSY_SHARE and rhythm.slices_per_second > 0:
             least_ns = max(least_ns, int(MANY / rhythm.slices_per_second * 1e9))
-        return self.book.stretches(self.process, start_ns, end_ns, least_ns)
+        return self.trainers.stretches(self.process, start_ns, end_ns, least_ns)
 
     def _is_still(self, one: Stretch) -> bool | None:
         """Whether it paused in a stretch, against its rhythm; None if unknown."""
@@ -262,105 +284,114 @@ class TrainingActivity:
         if rhythm.share < _BUSY_SHARE:
             if one.share >= _BUSY_SHARE or usual < MANY / 2:  # too few wake-ups to miss
                 return None  # it may compute for once, without waking as usual
-            if one.slices < STILL * usual:
+            if one.slices < STILL_SHARE * usual:
                 return True
-            return False if one.slices >= GOES_ON * usual else None
-        if one.share < STILL * rhythm.share:  # its rhythm may have changed by now
-            hardly = one.share < _HARDLY * rhythm.share  # it wakes, as in a wait with a timeout
-            stirs = MANY * seconds + (_HARDLY * usual if hardly else 0.0)
-            return True if one.slices <= max(1.0, stirs) or self._left_off(one) else None
-        least = GOES_ON if one.slices >= GOES_ON * usual else _RUNS_ON  # it may have computed, then waited
+            return False if one.slices >= RUNNING_SHARE * usual else None
+        if one.share < STILL_SHARE * rhythm.share:  # its rhythm may have changed by now
+            hardly = one.share < _HARDLY_SHARE * rhythm.share  # it wakes, as in a wait with a timeout
+            stirs = MANY * seconds + (_HARDLY_SHARE * usual if hardly else 0.0)
+            return True if one.slices <= max(1.0, stirs) or self._is_pause_for_this_save(one) else None
+        least = (
+            RUNNING_SHARE if one.slices >= RUNNING_SHARE * usual else _RUNNING_RARELY_WAKING_SHARE
+        )  # it may have computed, then waited
         return False if one.share >= least * rhythm.share and not self._spins else None
 
-    def _stood_to_the_end(self, since_ns: int) -> bool:
+    def _is_still_to_the_end(self, since_ns: int) -> bool:
         """Whether it paused from a time on, by the sample that spans the end of the save.
 
         That time was too short for a sample of its own: CPU time beyond it is that of the time after.
         """
         if self._rhythm is None or self._rhythm.share < MOST_SHARE or since_ns >= self.end_ns:
             return False
-        one = next(iter(self.book.stretches(self.process, since_ns, self.end_ns + NEAR_NS)), None)
+        one = next(iter(self.trainers.stretches(self.process, since_ns, self.end_ns + NEARBY_NS)), None)
         if one is None or one.end_ns <= self.end_ns:
             return False
         usual = self._rhythm.share
         ran_ns = one.share * (one.end_ns - one.start_ns) - usual * (one.end_ns - self.end_ns)
-        return ran_ns < STILL * usual * (self.end_ns - since_ns)
+        return ran_ns < STILL_SHARE * usual * (self.end_ns - since_ns)
 
-    def _left_off(self, one: Stretch) -> bool:
+    def _is_pause_for_this_save(self, one: Stretch) -> bool:
         """Whether it left its rhythm for this save alone, however often it woke."""
-        return overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0 and self._keeps_its_way
+        return overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0 and self._runs_as_usual_around
 
     @cached_property
-    def _keeps_its_way(self) -> bool:
+    def _runs_as_usual_around(self) -> bool:
         """Whether it ran as usual right before and after: if it sleeps for another reason, it sleeps on."""
         rhythm = self._rhythm
         if rhythm is None or rhythm.share < MOST_SHARE:
             return False
-        sides = (self.start_ns - LATE_NS, self.start_ns - NEAR_NS), (self.end_ns + NEAR_NS, self.end_ns + LATE_NS)
-        beside = [self.book.stretches(self.process, *side) for side in sides]
+        sides = (
+            (self.start_ns - LATE_COUNTER_NS, self.start_ns - NEARBY_NS),
+            (self.end_ns + NEARBY_NS, self.end_ns + LATE_COUNTER_NS),
+        )
+        neighbours = [self.trainers.stretches(self.process, *side) for side in sides]
         return all(
-            side and sum(near.share >= _RUNS_ON * rhythm.share for near in side) >= MOST_SHARE * len(side)
-            for side in beside
+            side
+            and sum(stretch.share >= _RUNNING_RARELY_WAKING_SHARE * rhythm.share for stretch in side)
+            >= MOST_SHARE * len(side)
+            for side in neighbours
         )
 
-    def standing_between(self, spans: list[Span]) -> list[Span]:
+    def still_between(self, spans: list[Span]) -> list[Span]:
         """Find its pauses between these times, if they are unusual."""
         if not spans or self._rhythm is None or self._rhythm.share < STEADY_SHARE:
             return []
         gaps = [(before[1], after[0]) for before, after in pairwise(merged(spans))]
-        return cut(filter(self._is_unusual, self._still_spans(spans[0][0], spans[-1][1])), gaps)
+        return clip(filter(self._is_unusual, self._still_spans(spans[0][0], spans[-1][1])), gaps)
 
-    def standing_beside(self, spans: list[Span], until_ns: int | None = None) -> list[Span]:
+    def still_around(self, spans: list[Span], until_ns: int | None = None) -> list[Span]:
         """Find its pauses right before and after these times, if they are unusual.
 
         `until_ns`: when what it could wait for had ended.
         """
-        if spans and self._idle is not None:
-            near = merged([*spans, *self._idle], AT_ONCE_NS)
+        if spans and self._gpu_idle_spans is not None:
+            joined = merged([*spans, *self._gpu_idle_spans], AT_ONCE_NS)
             return [
                 one
-                for one in self._idle
-                if any(overlap_ns(one, [whole]) and overlap_ns(whole, spans) for whole in near)
+                for one in self._gpu_idle_spans
+                if any(overlap_ns(one, [whole]) and overlap_ns(whole, spans) for whole in joined)
             ]
         rhythm = self._rhythm
         if not spans or rhythm is None or rhythm.share < STEADY_SHARE:
             return []
         start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
-        last_ns = end_ns + REACH_NS if until_ns is None else max(end_ns, until_ns)
-        before = self.book.stretches(self.process, start_ns - REACH_NS, start_ns)
-        after = self.book.stretches(self.process, end_ns, last_ns)
-        of_this = takewhile(
-            lambda one: not self.book.in_save(one.start_ns), reversed(before)
+        last_ns = end_ns + BASELINE_REACH_NS if until_ns is None else max(end_ns, until_ns)
+        before = self.trainers.stretches(self.process, start_ns - BASELINE_REACH_NS, start_ns)
+        after = self.trainers.stretches(self.process, end_ns, last_ns)
+        since_last_save = takewhile(
+            lambda one: not self.trainers.is_in_save(one.start_ns), reversed(before)
         )  # else a pause of an earlier save
-        held = [(self._held_since(merged(one[:2] for one in of_this if self._is_still(one)), start_ns), start_ns)]
-        found = [*held, *(one[:2] for one in takewhile(self._is_still, after))]
+        still_before = [
+            (self._still_since(merged(one[:2] for one in since_last_save if self._is_still(one)), start_ns), start_ns)
+        ]
+        found = [*still_before, *(one[:2] for one in takewhile(self._is_still, after))]
         return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
 
-    def _held_since(self, still: list[Span], first_ns: int) -> int:
+    def _still_since(self, still: list[Span], first_ns: int) -> int:
         """Since when it paused up to a time, apart from moments in which it sent its state.
 
         It starts with an unusually long pause: usual pauses with a step between are training.
         """
         since_ns = edge_ns = first_ns
         for start_ns, end_ns in reversed(still):
-            if edge_ns - end_ns > _longest_burst(start_ns, end_ns):
+            if edge_ns - end_ns > _max_burst_ns(start_ns, end_ns):
                 break
             edge_ns = start_ns
             since_ns = edge_ns if self._is_unusual((start_ns, end_ns)) else since_ns
         return since_ns
 
-    def staged(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
+    def copy_spans(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Find when it copied its state right before its first byte; None if unknown.
 
         `long_before`: a process that writes for it has to be sent the state, and may have to be started first.
         """
-        if self._idle is None:
-            return self.memory.copied(first_ns, size, long_before=long_before)
-        since_ns = max(first_ns - STAGED_WITHIN_NS, self.book.saved_until_ns(first_ns))
-        at_once = [one for one in self._idle if long_before or first_ns - one[1] <= LATE_NS]
-        return cut(at_once, [(since_ns, first_ns)])
+        if self._gpu_idle_spans is None:
+            return self.memory.copy_spans(first_ns, size, long_before=long_before)
+        since_ns = max(first_ns - COPY_WITHIN_NS, self.trainers.last_save_end_ns(first_ns))
+        at_once = [one for one in self._gpu_idle_spans if long_before or first_ns - one[1] <= LATE_COUNTER_NS]
+        return clip(at_once, [(since_ns, first_ns)])
 
 
-def _longest_burst(start_ns: int, end_ns: int) -> int:
+def _max_burst_ns(start_ns: int, end_ns: int) -> int:
     """How long it may run after a pause and be blocked all the same: for a moment, after a long pause."""
     return AT_ONCE_NS if end_ns - start_ns >= AT_ONCE_NS else 0

@@ -22,38 +22,38 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptprof.detect.describe.gpu_idleness import REACH_NS
+from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
 from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
-from ckptprof.detect.events.knowledge import Knowledge
-from ckptprof.detect.tolerances import AT_ONCE_NS, BESIDE_NS, CALLS_NS, LITTLE_SHARE
+from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, COUNTER_LAG_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of
-from ckptprof.detect.world.spans import LastEnds, Span
-from ckptprof.detect.world.training_threads import TrainingThreads, wakes
+from ckptprof.detect.world.spans import LatestEnds, Span
+from ckptprof.detect.world.training_threads import TrainingThreads, wakes_by_itself
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.programs import LAUNCHERS, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.program_names import LAUNCHERS, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
 _RUNNING = ("running", "unknown")
 
 
 @dataclass(slots=True)
-class Moved:
+class ThreadTransfers:
     """Bytes transferred by some threads, and when."""
 
     bytes: int = 0
     spans: list[Span] = field(default_factory=list)
 
-    def add(self, other: Moved) -> None:
+    def add(self, other: ThreadTransfers) -> None:
         """Add the transfers of others."""
-        self.take(other.bytes, *other.spans)
+        self.add_bytes(other.bytes, *other.spans)
 
-    def take(self, moved: int, *spans: Span) -> None:
+    def add_bytes(self, transferred: int, *spans: Span) -> None:
         """Add bytes, and when they were transferred."""
-        self.bytes += moved
+        self.bytes += transferred
         self.spans += spans
 
 
@@ -62,71 +62,73 @@ class WriterGroup:
     """One process that trains, and the transfers of its bytes."""
 
     trainer: ProcessKey
-    own: Moved = field(default_factory=Moved)  # by its main thread
-    others: Moved = field(default_factory=Moved)  # by other threads and processes
-    unknown: Moved = field(default_factory=Moved)  # by its own process, thread unknown
+    main_thread: ThreadTransfers = field(default_factory=ThreadTransfers)  # by its main thread
+    other_threads: ThreadTransfers = field(default_factory=ThreadTransfers)  # by other threads and processes
+    unknown_threads: ThreadTransfers = field(default_factory=ThreadTransfers)  # by its own process, thread unknown
     roles: dict[ProcessKey, str] = field(default_factory=dict)
-    has_staged: bool = False  # its main thread wrote staging files
-    gone_ns: int | None = None  # exit of its last helper process; None: one is alive, or there is none
-    started: list[Span] = field(default_factory=list)  # from the birth of a child to its first byte
+    has_staging: bool = False  # its main thread wrote staging files
+    helpers_ended_ns: int | None = None  # exit of its last helper process; None: one is alive, or there is none
+    start_spans: list[Span] = field(default_factory=list)  # from the birth of a child to its first byte
 
     @property
     def bytes(self) -> int:
         """All bytes of the group."""
-        return self.own.bytes + self.others.bytes + self.unknown.bytes
+        return self.main_thread.bytes + self.other_threads.bytes + self.unknown_threads.bytes
 
-    def by(self, is_own: bool | None) -> Moved:  # noqa: FBT001 # a result, not an option
+    def transfers_by(self, is_own: bool | None) -> ThreadTransfers:  # noqa: FBT001 # a result, not an option
         """Select the transfers of its main thread (True), of others (False), or of an unknown thread (None)."""
-        return self.unknown if is_own is None else self.own if is_own else self.others
+        return self.unknown_threads if is_own is None else self.main_thread if is_own else self.other_threads
 
 
-def writer_groups(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
+def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     """Group the parts of a candidate by the process that trains."""
     trainers = known.world.trainers
     groups: dict[ProcessKey, WriterGroup] = {}
-    before_ns = candidate.start_ns - BESIDE_NS  # a helper reads what it is to write, and writes it at once
-    read = (one for one in known.past.events(candidate.job, writes=False) if one.end_ns < before_ns)
-    restored = {process for one in read if not one.is_nothing for process in one.processes}
+    before_ns = candidate.start_ns - CONCURRENT_NS  # a helper reads what it is to write, and writes it at once
+    read = (one for one in known.history.events(candidate.job, writes=False) if one.end_ns < before_ns)
+    restored = {process for one in read if not one.is_rejected for process in one.processes}
     for process, parts in by_process(candidate.parts).items():
-        trainer = process if process in restored else _trainer_of(process, candidate.start_ns, known.world)
+        trainer = process if process in restored else _find_trainer(process, candidate.start_ns, known.world)
         group = groups.setdefault(trainer, WriterGroup(trainer))
         if process == trainer:
-            group.roles[process] = _add_own(group, parts, known)
+            group.roles[process] = _add_own_transfers(group, parts, known)
             continue
         first_ns = trainers.first_ns(process)
         is_daemon = first_ns is not None and first_ns < candidate.start_ns - CERTAIN_GAP_NS  # it existed before
         group.roles[process] = "daemon" if is_daemon else "child"
         for part in parts:
-            group.others.add(_whole(part))
-        begin_ns = min(_span(part)[0] for part in parts)
+            group.other_threads.add(_as_transfers(part))
+        start_ns = min(_transfer_span(part)[0] for part in parts)
         born_ns = known.world.born_ns(process)
-        if not is_daemon and 0 < begin_ns - born_ns <= AT_ONCE_NS:
-            group.started.append((born_ns, begin_ns))
+        if not is_daemon and 0 < start_ns - born_ns <= AT_ONCE_NS:
+            group.start_spans.append((born_ns, start_ns))
     for group in groups.values():
         ends = [known.world.ended.get(process) for process in group.roles if process != group.trainer]
-        group.gone_ns = max((end_ns for end_ns in ends if end_ns is not None), default=None) if all(ends) else None
+        group.helpers_ended_ns = (
+            max((end_ns for end_ns in ends if end_ns is not None), default=None) if all(ends) else None
+        )
     return list(groups.values())
 
 
-def _whole(part: Transfer) -> Moved:
-    return Moved(part.bytes, [_span(part)])
+def _as_transfers(part: Transfer) -> ThreadTransfers:
+    return ThreadTransfers(part.bytes, [_transfer_span(part)])
 
 
-def _span(part: Transfer) -> Span:
-    staged = part.staged
+def _transfer_span(part: Transfer) -> Span:
+    staged = part.staging_file
     return (part.start_ns if staged is None else min(part.end_ns, max(part.start_ns, staged.end_ns)), part.end_ns)
 
 
-def _trainer_of(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
+def _find_trainer(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
     """Find the process that trains: itself, or its topmost active ancestor of the same job and rank."""
     jobs, found = world.jobs, []
     rank, job = jobs.rank(process), jobs.job_of(process)
     own = jobs.info(process)
     for info in jobs.ancestors(own) if own is not None else ():
         current = key_of(info)
-        runs = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
+        may_train = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
         same = jobs.rank(current) == rank and jobs.job_of(current) == job
-        if runs and same and info.program not in LAUNCHERS:
+        if may_train and same and info.program not in LAUNCHERS:
             found.append(current)
     if len(found) > 1:
         found = [one for one in found if _was_active(one, at_ns, world.trainers)] or found
@@ -134,101 +136,105 @@ def _trainer_of(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
 
 
 def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> bool:
-    stretches = trainers.stretches(process, at_ns - REACH_NS, at_ns - 1)
-    seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
-    if seen_ns < 1_000_000_000:
+    stretches = trainers.stretches(process, at_ns - BASELINE_REACH_NS, at_ns - 1)
+    observed_ns = sum(one.end_ns - one.start_ns for one in stretches)
+    if observed_ns < 1_000_000_000:
         return False
-    return wakes(stretches) or any(one.share > 0.5 for one in stretches)
+    return wakes_by_itself(stretches) or any(one.share > 0.5 for one in stretches)
 
 
-def _add_own(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
+def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
     """Add what a trainer transferred itself, by its main thread or another; return its role."""
-    by_others = group.others.bytes
-    stages = [part.staged for part in parts if part.staged is not None]
-    for stage in stages:  # its bytes count for the final file
-        threads = {session.tid for session in stage.threads}
-        is_own = group.trainer[0] in threads if threads else _is_own(group.trainer, stage, known.world, LastEnds())
-        group.has_staged = group.has_staged or bool(is_own)
-        group.by(is_own).add(Moved(0, _whole(stage).spans))
-    mine = LastEnds()  # of parts assigned to the main thread by its counters
-    for part in sorted((part for part in parts if not part.threads), key=_lasts_ns):
-        is_own = _is_own(group.trainer, part, known.world, mine)
+    by_others = group.other_threads.bytes
+    stagings = [part.staging_file for part in parts if part.staging_file is not None]
+    for staging in stagings:  # its bytes count for the final file
+        threads = {session.tid for session in staging.threads}
+        is_own = (
+            group.trainer[0] in threads
+            if threads
+            else _is_by_main_thread(group.trainer, staging, known.world, LatestEnds())
+        )
+        group.has_staging = group.has_staging or bool(is_own)
+        group.transfers_by(is_own).add(ThreadTransfers(0, _as_transfers(staging).spans))
+    main_spans = LatestEnds()  # of parts assigned to the main thread by its counters
+    for part in sorted((part for part in parts if not part.threads), key=_duration_ns):
+        is_own = _is_by_main_thread(group.trainer, part, known.world, main_spans)
         if is_own:
-            mine.add(_span(part))
-        group.by(is_own).add(_whole(part))
+            main_spans.add(_transfer_span(part))
+        group.transfers_by(is_own).add(_as_transfers(part))
     for part in (part for part in parts if part.threads):
         main = [session for session in part.threads if session.tid == session.pid]
         by_main = sum(session.bytes for session in main)
         total = by_main if len(main) == len(part.threads) else sum(session.bytes for session in part.threads)
         if by_main * 2 >= total:
-            group.own.take(by_main, _span(part))
-            group.others.take(total - by_main)
+            group.main_thread.add_bytes(by_main, _transfer_span(part))
+            group.other_threads.add_bytes(total - by_main)
         else:
-            group.own.take(by_main, *((session.first_ns, session.last_ns) for session in main))
-            group.others.take(total - by_main, _span(part))
+            group.main_thread.add_bytes(by_main, *((session.first_ns, session.last_ns) for session in main))
+            group.other_threads.add_bytes(total - by_main, _transfer_span(part))
     # the trace drops most of a flood of files
-    if group.others.bytes == by_others and group.own.bytes >= LITTLE_SHARE * group.unknown.bytes:
-        group.own.add(group.unknown)
-        group.unknown = Moved()
-    return "trainer" if group.own.bytes + group.unknown.bytes >= group.others.bytes else "thread"
+    if group.other_threads.bytes == by_others and group.main_thread.bytes >= LITTLE_SHARE * group.unknown_threads.bytes:
+        group.main_thread.add(group.unknown_threads)
+        group.unknown_threads = ThreadTransfers()
+    return "trainer" if group.main_thread.bytes + group.unknown_threads.bytes >= group.other_threads.bytes else "thread"
 
 
-def _lasts_ns(part: Transfer) -> int:
-    start_ns, end_ns = _span(part)
+def _duration_ns(part: Transfer) -> int:
+    start_ns, end_ns = _transfer_span(part)
     return end_ns - start_ns
 
 
-def _is_own(trainer: ProcessKey, part: Transfer, world: World, mine: LastEnds) -> bool | None:
+def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds) -> bool | None:
     """Whether the main thread transferred most of a part whose operations were not counted; None if unknown.
 
     It may also have transferred `mine` at the same time: its counters cover both.
     """
-    start_ns, end_ns = _span(part)
-    if part.staged is None:
-        span = start_ns - CALLS_NS, end_ns + CALLS_NS
+    start_ns, end_ns = _transfer_span(part)
+    if part.staging_file is None:
+        span = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS
     else:  # only samples within the copy: adjacent ones count other staging files
-        called = world.histories[trainer].between(start_ns, end_ns)
-        inside = [one for one in called if one.start_ns >= start_ns and one.end_ns <= end_ns]
+        intervals = world.histories[trainer].between(start_ns, end_ns)
+        inside = [one for one in intervals if one.start_ns >= start_ns and one.end_ns <= end_ns]
         span = (inside[0].start_ns, inside[-1].end_ns) if inside else (start_ns, end_ns)
-    moved = world.trainers.moved(trainer, *span)
-    if moved is None:  # threads are only counted in processes with a machine-learning library
-        return True if world.usage.is_one_thread(trainer, *span) else None
-    which = 0 if part.writes else 1
-    if _outlasts(trainer, part, mine, world):
+    transferred = world.trainers.transferred_bytes(trainer, *span)
+    if transferred is None:  # threads are only counted in processes with a machine-learning library
+        return True if world.usage.is_single_threaded(trainer, *span) else None
+    direction = 0 if part.writes else 1
+    if _outlasts_main_thread(trainer, part, main_spans, world):
         return False
-    if moved[which] * 2 >= part.bytes:
+    if transferred[direction] * 2 >= part.bytes:
         return True
-    called = world.histories[trainer].between(*span)
-    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in called)
-    if called and 2 * by_all >= part.bytes:  # a sample may come late: compare both counters over the same samples
-        alike = world.trainers.moved(trainer, called[0].start_ns, called[-1].end_ns)
-        return alike is not None and alike[which] * 2 >= by_all
-    return _touched(trainer, part, world)  # no counter of its process grew: it is a mapping
+    intervals = world.histories[trainer].between(*span)
+    by_all = sum(one.written_bytes if part.writes else one.returned_bytes for one in intervals)
+    if intervals and 2 * by_all >= part.bytes:  # a sample may come late: compare both counters over the same samples
+        same_samples = world.trainers.transferred_bytes(trainer, intervals[0].start_ns, intervals[-1].end_ns)
+        return same_samples is not None and same_samples[direction] * 2 >= by_all
+    return _is_mapping_by_main_thread(trainer, part, world)  # no counter of its process grew: it is a mapping
 
 
-def _outlasts(trainer: ProcessKey, part: Transfer, mine: LastEnds, world: World) -> bool:
+def _outlasts_main_thread(trainer: ProcessKey, part: Transfer, main_spans: LatestEnds, world: World) -> bool:
     """Whether the part went on long after `mine`, while the main thread transferred nothing."""
-    start_ns, end_ns = _span(part)
-    until_ns = mine.before(end_ns)
+    start_ns, end_ns = _transfer_span(part)
+    until_ns = main_spans.before(end_ns)
     if not start_ns < until_ns <= end_ns - AT_ONCE_NS:
         return False
-    moved = world.trainers.moved(trainer, until_ns + CALLS_NS, end_ns)
-    expected = part.bytes * (end_ns - until_ns - CALLS_NS) / (end_ns - start_ns)
-    return moved is not None and moved[0 if part.writes else 1] * 2 < expected
+    transferred = world.trainers.transferred_bytes(trainer, until_ns + COUNTER_LAG_NS, end_ns)
+    expected = part.bytes * (end_ns - until_ns - COUNTER_LAG_NS) / (end_ns - start_ns)
+    return transferred is not None and transferred[0 if part.writes else 1] * 2 < expected
 
 
-def _touched(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
+def _is_mapping_by_main_thread(trainer: ProcessKey, part: Transfer, world: World) -> bool | None:
     """Whether the main thread used the mapping: most samples at files, or running as the only thread.
 
     None: it ran, for an unknown purpose. A thread that slept elsewhere touched nothing.
     """
-    looks = world.threads
-    use = looks.use(trainer, trainer[0], part.start_ns, part.end_ns)
-    if use is None or not use.looks:
+    threads = world.threads
+    usage = threads.usage(trainer, trainer[0], part.start_ns, part.end_ns)
+    if usage is None or not usage.looks:
         return None
-    at_files = sum(use.looks_in.get(word, 0) for word in _AT_FILES)
-    if 2 * at_files > use.looks:
+    at_files = sum(usage.looks_in.get(word, 0) for word in _AT_FILES)
+    if 2 * at_files > usage.looks:
         return True
-    if 2 * (at_files + sum(use.looks_in.get(word, 0) for word in _RUNNING)) <= use.looks:
+    if 2 * (at_files + sum(usage.looks_in.get(word, 0) for word in _RUNNING)) <= usage.looks:
         return False
-    return True if len(looks.threads(trainer, part.start_ns, part.end_ns)) == 1 else None
+    return True if len(threads.threads(trainer, part.start_ns, part.end_ns)) == 1 else None

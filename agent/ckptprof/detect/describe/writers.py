@@ -20,7 +20,7 @@ def by_process(parts: Iterable[Transfer]) -> dict[ProcessKey, list[Transfer]]:
     return found
 
 
-def writers_of(candidate: Candidate, world: World, roles: Mapping[ProcessKey, str]) -> dict[ProcessKey, Writer]:
+def list_writers(candidate: Candidate, world: World, roles: Mapping[ProcessKey, str]) -> dict[ProcessKey, Writer]:
     """List the processes with their `roles` in the job, most bytes first."""
     writers = {
         process: Writer(
@@ -45,26 +45,26 @@ def _end_ns(parts: Iterable[Transfer]) -> int:
 
 def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
     """Rank from its environment, else from the names of what it wrote, if these agree."""
-    told = jobs.rank(process)
-    if told is not None or not parts[0].writes:  # a reader may read parts of other ranks
-        return told
-    named = {part.name.rank for part in parts if part.name.rank is not None}
-    return next(iter(named)) if len(named) == 1 else None
+    own_rank = jobs.rank(process)
+    if own_rank is not None or not parts[0].writes:  # a reader may read parts of other ranks
+        return own_rank
+    ranks_in_names = {part.name.rank for part in parts if part.name.rank is not None}
+    return next(iter(ranks_in_names)) if len(ranks_in_names) == 1 else None
 
 
-def ranks_of(candidate: Candidate, jobs: Jobs) -> int:
+def count_ranks(candidate: Candidate, jobs: Jobs) -> int:
     """Count the ranks of its job: by the environment, else by the names, else by the processes.
 
     Helpers of a rank do not count. The writer of a file that was found in its folder is uncertain, its name is not.
     """
-    told = [ranks for process in candidate.processes if (ranks := jobs.ranks(process)) is not None]
-    if told:
-        return max(told)
-    seen = len({jobs.works_for(process) for process in candidate.processes})
+    declared = [ranks for process in candidate.processes if (ranks := jobs.ranks(process)) is not None]
+    if declared:
+        return max(declared)
+    writing_ranks = len({jobs.rank_process(process) for process in candidate.processes})
     if not candidate.writes:  # a reader may read parts of other ranks
-        return seen
+        return writing_ranks
     names = [part.name for part in candidate.parts]
-    found = [seen, *(name.world for name in names if name.world is not None)]
+    found = [writing_ranks, *(name.world for name in names if name.world is not None)]
     certain = {(part.process, part.name.rank) for part in candidate.parts if not part.is_credited}
     named = [process for process, rank in certain if rank is not None]
     if len(named) == len(set(named)):  # else one rank made several parts
@@ -72,7 +72,7 @@ def ranks_of(candidate: Candidate, jobs: Jobs) -> int:
     return max(found)
 
 
-def run_of(candidate: Candidate, jobs: Jobs) -> Run | None:
+def find_common_run(candidate: Candidate, jobs: Jobs) -> Run | None:
     """Find the run that joins it with checkpoints of other nodes, if its processes agree on one."""
-    told = {run.key: run for process in candidate.processes if (run := jobs.run(process)) is not None}
-    return next(iter(told.values())) if len(told) == 1 else None
+    runs = {run.key: run for process in candidate.processes if (run := jobs.run(process)) is not None}
+    return next(iter(runs.values())) if len(runs) == 1 else None

@@ -9,7 +9,7 @@ from ckptprof.detect.tolerances import FEW, HEADER_BYTES, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
-_AMENDED = 16  # a second write this much smaller completes the file: a header, an index at its end
+_AMENDMENT_FACTOR = 16  # a second write this much smaller completes the file: a header, an index at its end
 
 
 @dataclass(slots=True)
@@ -29,9 +29,9 @@ class Candidate:
     open_parts: int = 0
     patience_ns: int = 0  # how long after its last sign more may follow
     framework: tuple[str | None] | None = None  # of its file names, once computed
-    _moved: dict[str, Transfer] = field(default_factory=dict)  # by path, its first part
+    _first_part_by_path: dict[str, Transfer] = field(default_factory=dict)  # by path, its first part
     # of each repeated path, the parts of each process
-    _again: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)
+    _repeated_parts: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)
     _processes: dict[ProcessKey, None] = field(default_factory=dict)
 
     def add(self, part: Transfer) -> None:
@@ -42,32 +42,32 @@ class Candidate:
         self.bytes += part.bytes
         self.framework = None
         self.open_parts += part.is_awaited
-        self.is_certain |= part.name.certain
+        self.is_certain |= part.name.is_certain
         self.is_alias &= part.name.alias
         if part.name.step is not None:
             self.steps.add(part.name.step)
         if part.name.commit and not part.is_open and not part.temporary:
             self.committed_ns = max(self.committed_ns or 0, part.end_ns)
-        first = self._moved.setdefault(part.path, part)
+        first = self._first_part_by_path.setdefault(part.path, part)
         if first is not part:
-            again = self._again.setdefault(part.path, {first.process: [first]})
-            again.setdefault(part.process, []).append(part)
+            repeated = self._repeated_parts.setdefault(part.path, {first.process: [first]})
+            repeated.setdefault(part.process, []).append(part)
         self._processes[part.process] = None
 
-    def has(self, part: Transfer) -> bool:
+    def repeats(self, part: Transfer) -> bool:
         """Return whether the part repeats one of the candidate: the same file, by the same process or after another."""
-        first = self._moved.get(part.path)
+        first = self._first_part_by_path.get(part.path)
         if first is None:
             return False
-        moved = self._again.get(part.path) or {first.process: [first]}
+        earlier_parts = self._repeated_parts.get(part.path) or {first.process: [first]}
         if not part.writes:
-            return _is_read_again(moved.get(part.process, [])[-FEW:], part)
-        for process, parts in moved.items():
+            return _is_reread(earlier_parts.get(part.process, [])[-FEW:], part)
+        for process, parts in earlier_parts.items():
             earlier = parts[-1]
             # ranks that fill one file in turn start further on
-            from_start = part.stretch is None or part.stretch[0] == 0
+            from_start = part.offset_range is None or part.offset_range[0] == 0
             if process == part.process or (earlier.end_ns <= part.start_ns and from_start):
-                return part.bytes * _AMENDED > earlier.bytes and not _is_kept_up(earlier, part)
+                return part.bytes * _AMENDMENT_FACTOR > earlier.bytes and not _is_manifest_update(earlier, part)
         return False
 
     @property
@@ -90,30 +90,30 @@ class Candidate:
         """The processes that moved its bytes, in order of appearance."""
         return list(self._processes)
 
-    def over(self) -> Iterator[Transfer]:
+    def ended_transfers(self) -> Iterator[Transfer]:
         """Yield the ended transfers, including those that a part stands for."""
         for part in self.parts:
             if not part.is_open:
                 yield part
-            yield from part.copied_from
+            yield from part.stands_for
 
 
-def _is_read_again(parts: list[Transfer], later: Transfer) -> bool:
+def _is_reread(parts: list[Transfer], later: Transfer) -> bool:
     """Any byte counts as read again once the process has read the whole file."""
     size = max((later.size, later.mapped_bytes, *(one.size for one in parts)))
     if 0 < size * WHOLE_SHARE <= sum(one.bytes for one in parts):
         return True
-    return any(_is_again(one, later) for one in parts)
+    return any(_overlaps_earlier(one, later) for one in parts)
 
 
-def _is_again(earlier: Transfer, later: Transfer) -> bool:
-    if earlier.bytes * _AMENDED <= later.bytes or later.bytes * _AMENDED <= earlier.bytes:
+def _overlaps_earlier(earlier: Transfer, later: Transfer) -> bool:
+    if earlier.bytes * _AMENDMENT_FACTOR <= later.bytes or later.bytes * _AMENDMENT_FACTOR <= earlier.bytes:
         return False  # only the header was read
-    one, other = earlier.stretch, later.stretch
+    one, other = earlier.offset_range, later.offset_range
     return one is None or other is None or (one[1] > other[0] and other[1] > one[0])
 
 
-def _is_kept_up(earlier: Transfer, later: Transfer) -> bool:
+def _is_manifest_update(earlier: Transfer, later: Transfer) -> bool:
     """Return whether it is a small file in a step's folder: a manifest is rewritten as the others arrive."""
-    in_step = later.name.certain and later.name.step is not None
+    in_step = later.name.is_certain and later.name.step is not None
     return in_step and max(earlier.bytes, later.bytes) <= HEADER_BYTES

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ckptprof.detect.events.decision_table import TABLE, Combination, DecisionTable, Hypothesis
-from ckptprof.detect.events.signal import Signal
+from ckptprof.detect.events.signal_values import Signal
 from ckptprof.model import Evidence
 
 DOUBT = 0.5  # the confidence of a deferred or doubtful event
@@ -22,7 +22,7 @@ class Decision:
     override: Combination | None = None  # excludes save and restore
     deferral: Combination | None = None  # defers it
     doubt: Combination | None = None  # leaves it unsure, whatever its sum
-    ends_series: bool = False  # deferred earlier events of its series are data
+    marks_series_as_data: bool = False  # deferred earlier events of its series are data
 
     @property
     def save_or_restore(self) -> float:
@@ -48,25 +48,27 @@ def decide(signals: tuple[Signal, ...], table: DecisionTable = TABLE) -> Decisio
     rows = [(table.rows[signal.row], signal.strength) for signal in signals if signal.row in table.rows]
     scores = {one: math.fsum(row.weight(one) * strength for row, strength in rows) for one in possible}
     override = _first(table.overrides, names, scores[save_or_restore])
-    if scores[Hypothesis.DATA] >= table.needed[Hypothesis.DATA]:
+    if scores[Hypothesis.DATA] >= table.required_sums[Hypothesis.DATA]:
         names |= {"decided-data"}
     deferral = _first(table.deferrals, names, scores[save_or_restore]) if override is None else None
     decisive = override or deferral
-    wanted = decisive.then if decisive is not None else save_or_restore
-    likely = next((one for one in (wanted, Hypothesis.DATA) if scores[one] >= table.needed[one]), Hypothesis.NOTHING)
+    preferred = decisive.then if decisive is not None else save_or_restore
+    likely = next(
+        (one for one in (preferred, Hypothesis.DATA) if scores[one] >= table.required_sums[one]), Hypothesis.NOTHING
+    )
     is_reported = likely not in (Hypothesis.DATA, Hypothesis.NOTHING)
     doubt = _first(table.doubts, names, scores[save_or_restore]) if likely is Hypothesis.SAVE else None
     is_sure = is_reported and deferral is None and doubt is None
-    sure = confidence(scores[likely], table.needed[save_or_restore]) if is_sure else DOUBT
-    ends_series = override is None and not names.isdisjoint(table.series_of_data)
-    return Decision(likely, sure, scores, override, deferral, doubt, ends_series)
+    confidence_value = confidence_of_sum(scores[likely], table.required_sums[save_or_restore]) if is_sure else DOUBT
+    marks_series_as_data = override is None and not names.isdisjoint(table.series_of_data)
+    return Decision(likely, confidence_value, scores, override, deferral, doubt, marks_series_as_data)
 
 
 def _first(combinations: tuple[Combination, ...], names: frozenset[str], save_or_restore: float) -> Combination | None:
-    return next((one for one in combinations if one.holds(names, save_or_restore)), None)
+    return next((one for one in combinations if one.applies(names, save_or_restore)), None)
 
 
-def confidence(total: float, needed: float) -> float:
+def confidence_of_sum(total: float, needed: float) -> float:
     """Return the confidence of a sum, from 0.5 (just enough evidence) to 0.99."""
     return round(min(0.99, max(DOUBT, 0.5 + (total - needed) * 0.6)), 2)
 

@@ -66,13 +66,13 @@ class Combination:
     all: tuple[str, ...] = ()
     any: tuple[str, ...] = ()
     none: tuple[str, ...] = ()
-    least: float = -math.inf  # the sum for a save that it needs
-    below: float = math.inf
+    min_sum: float = -math.inf  # the sum for a save that it needs
+    sum_below: float = math.inf
 
-    def holds(self, names: frozenset[str], save_or_restore: float) -> bool:
+    def applies(self, names: frozenset[str], save_or_restore: float) -> bool:
         """Return whether it applies to these signals and this sum for a save or a restore."""
         return (
-            self.least <= save_or_restore < self.below
+            self.min_sum <= save_or_restore < self.sum_below
             and names.issuperset(self.all)
             and names.isdisjoint(self.none)
             and not (self.any and names.isdisjoint(self.any))
@@ -84,7 +84,7 @@ class DecisionTable:
     """Everything that decides."""
 
     rows: dict[str, Row]
-    needed: dict[Hypothesis, float]
+    required_sums: dict[Hypothesis, float]
     overrides: tuple[Combination, ...]
     deferrals: tuple[Combination, ...]
     doubts: tuple[Combination, ...]
@@ -155,13 +155,13 @@ ROWS = (
     Row("asked",                  -2.0,  0.0,  0.0, "gradients and calls go out as they come in"),
     Row("to-files",               -2.0,  0.0,  0.0, "the reader of those files restores"),
     Row("not-first",              -2.0,  0.0,  0.0, "data sets come piece by piece, throughout training"),
-    # It only passed through its process; see OVERRIDES. `unkept` and `unseen` imply `straight`.
+    # It only passed through its process; see OVERRIDES. `is_not_retained` and `unseen` imply `straight`.
     Row("straight",               -0.3,  0.0,  0.0, "from end to end in even pieces"),
     Row("unkept",                -0.35,  0.0,  0.0, "a loaded model stays in memory"),
     Row("unseen",                -0.35,  0.0,  0.0, "a restoring process continues"),
 )  # fmt: skip
 
-NEEDED = {
+REQUIRED_SUMS = {
     Hypothesis.SAVE: 0.6,
     Hypothesis.RESTORE: 0.6,
     Hypothesis.COPY: 0.65,  # more than a name of a framework alone
@@ -201,27 +201,27 @@ SERIES_OF_DATA = frozenset(("handed", "shards", "swapped"))
 DEFERRALS = (  # `decided-data`: the sum for data suffices
     Combination(
         "sent once", Hypothesis.SAVE, "the size of a state; in rounds of a federation it is fetched again",
-        any=("fetched", "as-large"), none=("recurs",), least=NEEDED[Hypothesis.SAVE],
+        any=("fetched", "as-large"), none=("recurs",), min_sum=REQUIRED_SUMS[Hypothesis.SAVE],
     ),
     Combination(
         "may be saved later", Hypothesis.RESTORE, "a data set, unless a later save is as large",
-        all=("came",), least=0.25, below=NEEDED[Hypothesis.RESTORE],
+        all=("came",), min_sum=0.25, sum_below=REQUIRED_SUMS[Hypothesis.RESTORE],
     ),
     Combination(
         "no libraries", Hypothesis.COPY, "only names are evidence, and its process has no library of machine learning",
-        all=("writes", "no-libraries"), none=("recurs", "computes"), least=NEEDED[Hypothesis.SAVE],
+        all=("writes", "no-libraries"), none=("recurs", "computes"), min_sum=REQUIRED_SUMS[Hypothesis.SAVE],
     ),
     Combination(
         "nobody known", Hypothesis.COPY, "names are the only evidence, and its process ended unobserved",
-        all=("writes", "nobody-known"), none=("recurs",), least=NEEDED[Hypothesis.SAVE],
+        all=("writes", "nobody-known"), none=("recurs",), min_sum=REQUIRED_SUMS[Hypothesis.SAVE],
     ),
     Combination(
         "a weak name", Hypothesis.SAVE, "data sets have such names, too, and a library is the only other evidence",
-        all=("writes", "weak-name"), none=("recurs", "word", "step", "resumed"), least=NEEDED[Hypothesis.SAVE],
+        all=("writes", "weak-name"), none=("recurs", "word", "step", "resumed"), min_sum=REQUIRED_SUMS[Hypothesis.SAVE],
     ),
     Combination(
         "may recur", Hypothesis.COPY, "too little for a save, enough for one of a series",
-        all=("writes",), none=("decided-data",), least=-0.45, below=NEEDED[Hypothesis.SAVE],
+        all=("writes",), none=("decided-data",), min_sum=-0.45, sum_below=REQUIRED_SUMS[Hypothesis.SAVE],
     ),
 )  # fmt: skip
 
@@ -234,7 +234,7 @@ DOUBTS = (  # of reported saves
 
 TABLE = DecisionTable(
     rows={row.signal: row for row in ROWS},
-    needed=NEEDED,
+    required_sums=REQUIRED_SUMS,
     overrides=OVERRIDES,
     deferrals=DEFERRALS,
     doubts=DOUBTS,

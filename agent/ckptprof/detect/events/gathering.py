@@ -7,37 +7,37 @@ from enum import Enum
 from itertools import pairwise
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, further_gap_ns, group
-from ckptprof.detect.events.waits import LONGEST_CLOSING_NS, patience_ns
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, group_parts, second_copy_gap_ns
+from ckptprof.detect.events.lifecycle import LONGEST_CLOSING_NS, patience_ns
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, PATIENCE_NS
-from ckptprof.detect.transfers.estimates import is_nothing
+from ckptprof.detect.transfers.estimates import is_no_checkpoint
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.transfers import QUIET_NS, Transfers
-from ckptprof.detect.world.building import built_after
+from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import cut, merged
+from ckptprof.detect.world.memory_growth import find_build_after
+from ckptprof.detect.world.spans import clip, merged
 from ckptprof.detect.world.world import World
 
 MANY_PARTS = 2_000  # few saves have more files under names of no framework
-_MOST = 10_000  # 5 KB each: no candidate with more waits for its end
-_MOST_NAMED = 250_000  # under a checkpoint's name
+_MAX_PARTS = 10_000  # 5 KB each: no candidate with more waits for its end
+_MAX_NAMED_PARTS = 250_000  # under a checkpoint's name
 
 _Owner = tuple[str, bool]  # a job, or its tools: a `cp` that it started is no writer of its saves
-_BothWays = tuple[list[Transfer], list[Transfer]]  # written, read
+_BothDirections = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
-class Turn(Enum):
+class NextStep(Enum):
     """The next step of a candidate."""
 
     WAITS = "more may follow"
-    OVER = "its last sign is old enough, or it has more files than memory may retain"
+    ENDED = "its last sign is old enough, or it has more files than memory may retain"
     ENDLESS = "it continues without end under names of no framework"
 
 
-class Gatherer:
+class CandidateGatherer:
     """Groups waiting transfers into candidates of their jobs."""
 
-    def __init__(self, world: World, transfers: Transfers) -> None:
+    def __init__(self, world: World, transfers: TransferTracker) -> None:
         self._world = world
         self._jobs = world.jobs
         self._transfers = transfers
@@ -50,50 +50,55 @@ class Gatherer:
         A transfer with nothing of a checkpoint is closed at once and is part of no candidate.
         """
         owners: dict[ProcessKey, _Owner] = {}
-        moved, nothing = self._moved(waiting, owners)
-        for transfer in nothing:
-            transfer.judged()
-        for owner, part in self._open_parts(moved, still_open, owners):
-            moved[owner][not part.writes].append(part)
-        return self._candidates(moved)
+        transferred, irrelevant = self._group_by_owner(waiting, owners)
+        for transfer in irrelevant:
+            transfer.mark_classified()
+        for owner, part in self._open_parts(transferred, still_open, owners):
+            transferred[owner][not part.writes].append(part)
+        return self._candidates(transferred)
 
-    def gather_as_over(self, transfers: Sequence[Transfer]) -> list[Candidate]:
+    def gather_as_ended(self, transfers: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates as if every open transfer had ended; nothing is closed."""
-        return self._candidates(self._moved(transfers, {})[0])
+        return self._candidates(self._group_by_owner(transfers, {})[0])
 
-    def _moved(
+    def _group_by_owner(
         self, transfers: Sequence[Transfer], owners: dict[ProcessKey, _Owner]
-    ) -> tuple[dict[_Owner, _BothWays], list[Transfer]]:
+    ) -> tuple[dict[_Owner, _BothDirections], list[Transfer]]:
         """Return the transfers of each owner, and those with nothing of a checkpoint."""
         self._estimates.begin_round()
-        moved: dict[_Owner, _BothWays] = {}
-        nothing = []
+        transferred: dict[_Owner, _BothDirections] = {}
+        irrelevant = []
         for transfer in transfers:
             if self._estimates.estimate(transfer):
-                moved.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
+                transferred.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
             else:
-                nothing.append(transfer)
-        return moved, nothing
+                irrelevant.append(transfer)
+        return transferred, irrelevant
 
-    def _candidates(self, moved: dict[_Owner, _BothWays]) -> list[Candidate]:
+    def _candidates(self, transferred: dict[_Owner, _BothDirections]) -> list[Candidate]:
         found: list[Candidate] = []
-        for (job, _), directions in moved.items():
-            for parts in self._estimates.join(*directions):
-                found += [made for made in group(job, parts, self._pause_ns) if any(made.over())]
+        for (job, _), directions in transferred.items():
+            for parts in self._estimates.reconcile(*directions):
+                found += [
+                    grouped
+                    for grouped in group_parts(job, parts, self._longest_pause_ns)
+                    if any(grouped.ended_transfers())
+                ]
         return sorted(found, key=lambda candidate: candidate.start_ns)
 
-    def _pause_ns(self, earlier: Candidate, later: Candidate) -> int:
+    def _longest_pause_ns(self, earlier: Candidate, later: Candidate) -> int:
         """Return the longest pause between two candidates; reading what was just saved is none.
 
         Such reading averages, merges or checks the save.
         """
         between, folders = (earlier.end_ns, later.start_ns), {part.folder for part in earlier.parts[-FEW:]}
         readings = [
-            (move.start_ns, move.end_ns)
+            (transfer.start_ns, transfer.end_ns)
             for process in later.processes[:FEW] if later.writes and process in earlier.processes[:FEW]
-            for move in self._recent.moved(process, *between, writes=False) if move.folder in folders
+            for transfer in self._recent.transfers_between(process, *between, writes=False) if transfer.folder in
+            folders
         ]  # fmt: skip
-        steps = [(between[0], between[0]), *merged(cut(readings, [between])), (between[1], between[1])]
+        steps = [(between[0], between[0]), *merged(clip(readings, [between])), (between[1], between[1])]
         return max(after[0] - before[1] for before, after in pairwise(steps))
 
     def _owner_of(self, transfer: Transfer, owners: dict[ProcessKey, _Owner]) -> _Owner:
@@ -105,21 +110,21 @@ class Gatherer:
 
     def _open_parts(
         self,
-        moved: dict[_Owner, _BothWays],
+        transferred: dict[_Owner, _BothDirections],
         still_open: Sequence[Transfer],
         owners: dict[ProcessKey, _Owner],
     ) -> Iterator[tuple[_Owner, Transfer]]:
         """Yield the open transfers of jobs with waiting ones: all writes, and reads of the same files."""
-        since: dict[_Owner, int] = {}
+        since_ns_by_owner: dict[_Owner, int] = {}
         directories: dict[_Owner, set[str]] = {}
         files: dict[_Owner, set[tuple[int, int]]] = {}
-        for owner, (written, read) in moved.items():
-            since[owner] = min(part.start_ns for part in (*written, *read)) - CERTAIN_GAP_NS
+        for owner, (written, read) in transferred.items():
+            since_ns_by_owner[owner] = min(part.start_ns for part in (*written, *read)) - CERTAIN_GAP_NS
             directories[owner] = {part.name.directory for part in read}
             files[owner] = {part.file for part in written}
         for transfer in still_open:
             owner = self._owner_of(transfer, owners)
-            if owner not in moved or transfer.first_ns < since[owner]:
+            if owner not in transferred or transfer.first_ns < since_ns_by_owner[owner]:
                 continue
             known = self._estimates.estimate_open(transfer)
             if known and (
@@ -127,40 +132,40 @@ class Gatherer:
             ):
                 yield owner, transfer
 
-    def turn(self, candidate: Candidate, now_ns: int) -> Turn:
+    def next_step(self, candidate: Candidate, now_ns: int) -> NextStep:
         """Return the next step of a candidate."""
         if _is_endless(candidate):
-            return Turn.ENDLESS
-        is_over = len(candidate.parts) >= _MOST_NAMED or self._is_over(candidate, now_ns)
-        return Turn.OVER if is_over else Turn.WAITS
+            return NextStep.ENDLESS
+        has_ended = len(candidate.parts) >= _MAX_NAMED_PARTS or self._has_ended(candidate, now_ns)
+        return NextStep.ENDED if has_ended else NextStep.WAITS
 
-    def _is_over(self, candidate: Candidate, now_ns: int) -> bool:
-        signs = [max(part.end_ns, part.last_ns) for part in candidate.parts if not part.is_open]
-        signs += [transfer.last_ns for part in candidate.parts for transfer in part.copied_from]
-        quiet_ns = now_ns - max(signs, default=0)
+    def _has_ended(self, candidate: Candidate, now_ns: int) -> bool:
+        sign_times = [max(part.end_ns, part.last_ns) for part in candidate.parts if not part.is_open]
+        sign_times += [transfer.last_ns for part in candidate.parts for transfer in part.stands_for]
+        quiet_ns = now_ns - max(sign_times, default=0)
         if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
         candidate.patience_ns = self._patience_ns(candidate)
         quiet_ns -= self._world.starvation.late_ns(now_ns - quiet_ns, now_ns)  # no samples then: no silence
-        return quiet_ns >= candidate.patience_ns and not self._builds(candidate, now_ns)
+        return quiet_ns >= candidate.patience_ns and not self._is_building_memory(candidate, now_ns)
 
-    def _builds(self, candidate: Candidate, now_ns: int) -> bool:
+    def _is_building_memory(self, candidate: Candidate, now_ns: int) -> bool:
         """Return whether readers still build memory from it: until that ends the stall of training is not known."""
         start_ns, end_ns = candidate.start_ns, candidate.end_ns
         if candidate.writes or now_ns - end_ns >= PATIENCE_NS:
             return False
-        memories = (self._world.usage.memory(process, end_ns, now_ns) for process in candidate.processes)
-        built = (built_after(looks, start_ns, end_ns, candidate.bytes) for looks in memories)
+        memories = (self._world.usage.memory_changes(process, end_ns, now_ns) for process in candidate.processes)
+        built = (find_build_after(changes, start_ns, end_ns, candidate.bytes) for changes in memories)
         return any(span is not None and now_ns - span[1] <= AT_ONCE_NS for span in built)
 
-    def settled(self, candidate: Candidate) -> Candidate:
+    def without_open_parts(self, candidate: Candidate) -> Candidate:
         """Return the candidate without open parts and without those that turned out to be no checkpoint."""
         ended = (part for part in candidate.parts if not part.is_open)
-        kept = [part for part in ended if not (is_nothing(part) or self._transfers.is_nameless(part))]
-        if len(kept) == len(candidate.parts):
+        selected = [part for part in ended if not (is_no_checkpoint(part) or self._transfers.is_nameless(part))]
+        if len(selected) == len(candidate.parts):
             return candidate
         closed = Candidate(candidate.job, candidate.writes, patience_ns=candidate.patience_ns)
-        for part in kept:
+        for part in selected:
             closed.add(part)
         return closed
 
@@ -168,29 +173,31 @@ class Gatherer:
         """Return how long more of its files may follow: those of a step's folder come even after a long barrier."""
         ended, complete = self._world.ended, candidate.committed_ns is not None
         # the process that forked them to write has exited too: it may fork the next rank
-        over = all(process in ended and self._jobs.works_for(process) in ended for process in candidate.processes)
-        folder = any(part.name.certain and "#" not in part.name.directory for part in candidate.parts)
+        all_exited = all(
+            process in ended and self._jobs.rank_process(process) in ended for process in candidate.processes
+        )
+        is_step_folder = any(part.name.is_certain and "#" not in part.name.directory for part in candidate.parts)
         return patience_ns(
-            ended=over,
+            ended=all_exited,
             writes=candidate.writes,
-            lacks_ranks=not over and not complete and self._lacks_ranks(candidate),
-            lacks_files=(folder and not complete) or any(part.temporary for part in candidate.parts),
-            again_ns=further_gap_ns(candidate) if may_come_again(candidate) else 0,
+            lacks_ranks=not all_exited and not complete and self._is_missing_ranks(candidate),
+            lacks_files=(is_step_folder and not complete) or any(part.temporary for part in candidate.parts),
+            second_copy_ns=second_copy_gap_ns(candidate) if may_be_written_twice(candidate) else 0,
         )
 
-    def _lacks_ranks(self, candidate: Candidate) -> bool:
+    def _is_missing_ranks(self, candidate: Candidate) -> bool:
         """Return whether several local ranks have written or read their parts and others, still alive, have not."""
-        if len(candidate.processes) < 2 or not any(part.name.certain for part in candidate.parts):
+        if len(candidate.processes) < 2 or not any(part.name.is_certain for part in candidate.parts):
             return False
-        here = self._jobs.living_ranks(candidate.processes[0])
-        if len(here) < 2:
+        local_ranks = self._jobs.local_living_ranks(candidate.processes[0])
+        if len(local_ranks) < 2:
             return False
-        seen = {part.name.rank for part in candidate.parts}
-        seen |= {self._jobs.rank(process) for process in candidate.processes}
-        return len(seen & here) >= 2 and not here <= seen
+        observed_ranks = {part.name.rank for part in candidate.parts}
+        observed_ranks |= {self._jobs.rank(process) for process in candidate.processes}
+        return len(observed_ranks & local_ranks) >= 2 and not local_ranks <= observed_ranks
 
 
-def may_come_again(candidate: Candidate) -> bool:
+def may_be_written_twice(candidate: Candidate) -> bool:
     """Return whether its framework writes it once more under a name like `last.ckpt`, and has not yet."""
     named = [part.name for part in candidate.parts[:FEW]]
     if not candidate.writes or any(name.alias for name in named):
@@ -204,15 +211,15 @@ def _is_endless(candidate: Candidate) -> bool:
     Waiting for its end would keep all of it in memory for days.
     """
     number = len(candidate.parts)
-    if number < MANY_PARTS or _speaks_of_checkpoint(candidate):
+    if number < MANY_PARTS or _has_checkpoint_name(candidate):
         return False
-    return number >= _MOST or candidate.end_ns - candidate.start_ns >= LONGEST_CLOSING_NS
+    return number >= _MAX_PARTS or candidate.end_ns - candidate.start_ns >= LONGEST_CLOSING_NS
 
 
-def _speaks_of_checkpoint(candidate: Candidate) -> bool:
+def _has_checkpoint_name(candidate: Candidate) -> bool:
     """Return whether a framework, a step's folder, a marker or a word is in the names of its first files."""
     return any(
-        part.name.certain
+        part.name.is_certain
         or part.name.commit
         or part.name.hint
         or (part.name.framework is not None and not part.name.framework.weak)

@@ -6,24 +6,33 @@ from collections import Counter
 from collections.abc import Callable
 
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.past_events import shape_of
-from ckptprof.detect.tolerances import BESIDE_NS, FEW, HEADER_BYTES, LIKE, MANY, MAX_EACH, PATIENCE_NS, is_like
+from ckptprof.detect.events.event_history import shape_of
+from ckptprof.detect.tolerances import (
+    CONCURRENT_NS,
+    FEW,
+    HEADER_BYTES,
+    MANY,
+    MAX_PER_ITEM,
+    PATIENCE_NS,
+    SIMILAR_SHARE,
+    is_similar_size,
+)
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 LOOSE_GAP_NS = 2_000_000_000  # between files that only share a folder, or folders written in one go
 CERTAIN_GAP_NS = 10_000_000_000  # between files whose names belong together: gather, barriers
-_PICKLING = 4  # times the duration of writing it
+_PICKLING_FACTOR = 4  # times the duration of writing it
 
-Pause = Callable[[Candidate, Candidate], int]  # the longest pause between two candidates
+PauseFunction = Callable[[Candidate, Candidate], int]  # the longest pause between two candidates
 
 
 def _gap_ns(earlier: Candidate, later: Candidate) -> int:
     return later.start_ns - earlier.end_ns
 
 
-def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Candidate]:
+def group_parts(job: str, parts: list[Transfer], pause_ns: PauseFunction = _gap_ns) -> list[Candidate]:
     """Split the parts of one job and direction into candidates; reading during a save is no pause."""
-    made: list[Candidate] = []
+    candidates: list[Candidate] = []
     by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):
         # a log that grows alongside checkpoints is none of them, and may never end
@@ -34,11 +43,11 @@ def group(job: str, parts: list[Transfer], pause_ns: Pause = _gap_ns) -> list[Ca
                 candidate.add(part)
                 break
         else:
-            begun = Candidate(job, part.writes)
-            begun.add(part)
-            alike.append(begun)
-            made.append(begun)
-    return _joined([piece for candidate in made for piece in _split(candidate)], pause_ns)
+            started = Candidate(job, part.writes)
+            started.add(part)
+            alike.append(started)
+            candidates.append(started)
+    return _join_candidates([piece for candidate in candidates for piece in _split(candidate)], pause_ns)
 
 
 def _is_log(part: Transfer) -> bool:
@@ -47,22 +56,22 @@ def _is_log(part: Transfer) -> bool:
 
 def _belongs(candidate: Candidate, part: Transfer) -> bool:
     gap_ns = part.start_ns - candidate.end_ns
-    if candidate.has(part) and _tells_apart(part, gap_ns):
+    if candidate.repeats(part) and _starts_another_event(part, gap_ns):
         return False
     step, steps = part.name.step, candidate.steps
     if step is not None and steps and step not in steps:
-        return gap_ns <= BESIDE_NS
-    return gap_ns <= _reach_ns(candidate, part)
+        return gap_ns <= CONCURRENT_NS
+    return gap_ns <= _max_gap_ns(candidate, part)
 
 
-def _tells_apart(again: Transfer, gap_ns: int) -> bool:
+def _starts_another_event(part: Transfer, gap_ns: int) -> bool:
     """Return whether a repeated file starts another event; a restore reads small files more than once."""
-    return again.writes or (gap_ns > LOOSE_GAP_NS and again.used_size > HEADER_BYTES)
+    return part.writes or (gap_ns > LOOSE_GAP_NS and part.size_in_use > HEADER_BYTES)
 
 
-def _reach_ns(candidate: Candidate, part: Transfer) -> int:
+def _max_gap_ns(candidate: Candidate, part: Transfer) -> int:
     """Return how long after a candidate's last sign a part of the same directory still belongs to it."""
-    if part.name.certain:
+    if part.name.is_certain:
         return PATIENCE_NS if part.writes and part.name.step is not None else CERTAIN_GAP_NS
     same_step = part.name.step is not None and part.name.step in candidate.steps
     return CERTAIN_GAP_NS if same_step else LOOSE_GAP_NS
@@ -81,58 +90,62 @@ def _split(candidate: Candidate) -> list[Candidate]:
     return pieces
 
 
-def _joined(candidates: list[Candidate], pause_ns: Pause) -> list[Candidate]:
+def _join_candidates(candidates: list[Candidate], pause_ns: PauseFunction) -> list[Candidate]:
     """Join candidates that are one save: several folders, further names of the same, markers alongside."""
-    done: list[Candidate] = []
-    near: list[Candidate] = []  # those that a later one may still belong to
+    joined: list[Candidate] = []
+    joinable: list[Candidate] = []  # those that a later one may still belong to
     for candidate in sorted(candidates, key=lambda candidate: candidate.start_ns):
-        aside = _is_aside(candidate)
-        near = [earlier for earlier in near if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-FEW:]
-        alike = () if aside else (earlier for earlier in reversed(near) if _same_save(earlier, candidate, pause_ns))
-        if (same := next(iter(alike), None)) is not None:
+        is_unrelated = _is_unrelated(candidate)
+        joinable = [earlier for earlier in joinable if candidate.start_ns - earlier.end_ns <= CERTAIN_GAP_NS][-FEW:]
+        matching = (
+            ()
+            if is_unrelated
+            else (earlier for earlier in reversed(joinable) if _is_same_save(earlier, candidate, pause_ns))
+        )
+        if (earlier_of_same := next(iter(matching), None)) is not None:
             for part in candidate.parts:
-                same.add(part)
+                earlier_of_same.add(part)
         else:
-            done.append(candidate)
-            near += [] if aside else [candidate]
-    return done
+            joined.append(candidate)
+            joinable += [] if is_unrelated else [candidate]
+    return joined
 
 
-def _same_save(earlier: Candidate, later: Candidate, pause_ns: Pause) -> bool:
+def _is_same_save(earlier: Candidate, later: Candidate, pause_ns: PauseFunction) -> bool:
     if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
         return False
-    if _is_row(earlier) is not _is_row(later):
+    if _is_file_series(earlier) is not _is_file_series(later):
         return False  # samples stored during training
     gap_ns = _gap_ns(earlier, later)
-    if any(_tells_apart(part, gap_ns) and earlier.has(part) for part in later.parts):
+    if any(_starts_another_event(part, gap_ns) and earlier.repeats(part) for part in later.parts):
         return False
     if earlier.steps and later.steps:
-        alike = (earlier.is_certain and later.is_certain) or _is_near(earlier, later)
-        return alike and gap_ns <= LOOSE_GAP_NS
-    if not _is_near(earlier, later):
+        is_related = (earlier.is_certain and later.is_certain) or _is_nearby(earlier, later)
+        return is_related and gap_ns <= LOOSE_GAP_NS
+    if not _is_nearby(earlier, later):
         return False
     if later.writes and all(part.name.commit for part in later.parts):
         return gap_ns <= CERTAIN_GAP_NS
     if _is_alias(later) or _is_alias(earlier):
-        return gap_ns <= (further_gap_ns(earlier) if _is_further(earlier, later) else LOOSE_GAP_NS)
+        return gap_ns <= (second_copy_gap_ns(earlier) if _is_second_copy(earlier, later) else LOOSE_GAP_NS)
     if not _is_known(earlier) or not _is_known(later):  # it is in the other's folder, or not part of it
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
-        own = "#" not in known.directory and _is_known(known) and _inside(_place(unknown), _place(known))
+        own = "#" not in known.directory and _is_known(known) and _is_inside(_folder_of(unknown), _folder_of(known))
         return gap_ns <= 0 and own
-    return gap_ns <= BESIDE_NS or (gap_ns <= CERTAIN_GAP_NS and pause_ns(earlier, later) <= BESIDE_NS)
+    return gap_ns <= CONCURRENT_NS or (gap_ns <= CERTAIN_GAP_NS and pause_ns(earlier, later) <= CONCURRENT_NS)
 
 
-def _is_row(candidate: Candidate) -> bool:
+def _is_file_series(candidate: Candidate) -> bool:
     """Return whether one process wrote or read many files of one shape with no more than a weak name."""
     if len(candidate.parts) < MANY:
         return False
-    rows = Counter(
+    counts = Counter(
         (part.process, shape_of(part.path))
-        for part in candidate.parts[:MAX_EACH]
-        if not (part.name.certain or part.name.hint or part.name.commit or part.name.rank is not None)
+        for part in candidate.parts[:MAX_PER_ITEM]
+        if not (part.name.is_certain or part.name.hint or part.name.commit or part.name.rank is not None)
         and (part.name.framework is None or part.name.framework.weak)
     )
-    return max(rows.values(), default=0) >= MANY
+    return max(counts.values(), default=0) >= MANY
 
 
 def _is_known(candidate: Candidate) -> bool:
@@ -144,42 +157,44 @@ def _is_alias(candidate: Candidate) -> bool:
     return not candidate.steps and candidate.is_alias
 
 
-def _is_further(earlier: Candidate, later: Candidate) -> bool:
+def _is_second_copy(earlier: Candidate, later: Candidate) -> bool:
     """Return whether the process that wrote the earlier one wrote as much under the other name, or still may."""
     if not later.writes or set(earlier.processes[:FEW]).isdisjoint(later.processes[:FEW]):
         return False
-    own, more = (one.bytes for one in (earlier, later))
+    own_bytes, later_bytes = (one.bytes for one in (earlier, later))
     if later.open_parts:
-        return more <= own * (1 + LIKE)
-    return any(is_like(size, more) for size in (own, *(part.bytes for part in earlier.parts[:FEW])))
+        return later_bytes <= own_bytes * (1 + SIMILAR_SHARE)
+    return any(
+        is_similar_size(size, later_bytes) for size in (own_bytes, *(part.bytes for part in earlier.parts[:FEW]))
+    )
 
 
-def further_gap_ns(candidate: Candidate) -> int:
+def second_copy_gap_ns(candidate: Candidate) -> int:
     """Return how long after a save its second copy may start: it may be pickled in memory first."""
-    took_ns = candidate.end_ns - candidate.start_ns
-    return min(CERTAIN_GAP_NS, max(LOOSE_GAP_NS, _PICKLING * took_ns))
+    duration_ns = candidate.end_ns - candidate.start_ns
+    return min(CERTAIN_GAP_NS, max(LOOSE_GAP_NS, _PICKLING_FACTOR * duration_ns))
 
 
-def _is_aside(candidate: Candidate) -> bool:
+def _is_unrelated(candidate: Candidate) -> bool:
     """Return whether it is only a log, or a small file unknown to any framework, alongside a checkpoint."""
     if all(map(_is_log, candidate.parts[:FEW])):
         return True
-    small = candidate.bytes < HEADER_BYTES
-    return small and not any(part.name.commit or part.name.framework or part.is_open for part in candidate.parts)
+    is_small = candidate.bytes < HEADER_BYTES
+    return is_small and not any(part.name.commit or part.name.framework or part.is_open for part in candidate.parts)
 
 
-def _is_near(one: Candidate, other: Candidate) -> bool:
-    here, there = _place(one), _place(other)
-    return _inside(here, there) or _inside(there, here) or _above(here) == _above(there) != ""
+def _is_nearby(one: Candidate, other: Candidate) -> bool:
+    here, there = _folder_of(one), _folder_of(other)
+    return _is_inside(here, there) or _is_inside(there, here) or _parent_folder(here) == _parent_folder(there) != ""
 
 
-def _place(candidate: Candidate) -> str:
+def _folder_of(candidate: Candidate) -> str:
     return candidate.directory.partition("#")[0]
 
 
-def _above(folder: str) -> str:
+def _parent_folder(folder: str) -> str:
     return folder.rpartition("/")[0]
 
 
-def _inside(path: str, folder: str) -> bool:
+def _is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -1,4 +1,23 @@
-"""Estimates edges and bytes of transfers: by their operations where these were counted, else by their process's."""
+"""Estimates the start, the end and the bytes of transfers, in each round that they wait.
+
+Theory of operation. Two levels, two ways. Traced, every operation has a time and a size: the sums are the estimate.
+Only mappings need more, for the kernel brings in large folios without an event each: until the mapping ends, the growth
+of the process's memory shows how much came in. Polled, a sample shows a position and a size twice a second or less, and
+the counters of the process show all its bytes, of all its files. `edges` narrows the time within the samples by the
+file's stamps, by inotify and by threads observed in a call; `transferred_bytes` limits the bytes by position, size and
+counters.
+
+Then a job's transfers are compared, for counters name no file. Several processes that filled one file share it by what
+each wrote. If the files that a process read sum to more than it read, the excess is removed from those whose position
+never advanced. What was written only to be copied on is a staging file (`staging`).
+
+Invariant: no process wrote or read more than was counted, and each round starts from observations alone, never from the
+previous estimate. An estimate is reused if all its inputs are final: tens of thousands of files may wait.
+
+Example: a process opens two files of 30 MiB and its counters show 30 MiB read. The first one's position went from 0 to
+the end, the second one's stood at 10 MiB, where a seek had left it. The sum exceeds the counters by 30 MiB, so the
+second file is left with one byte.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +25,28 @@ import itertools
 from collections.abc import Iterable
 
 from ckptprof.detect.tolerances import (
-    BESIDE_NS,
-    LATE_NS,
+    CONCURRENT_NS,
+    LATE_COUNTER_NS,
     LITTLE_SHARE,
     PATIENCE_NS,
-    STAMP_NS,
-    TELLING_BYTES,
+    SIGNIFICANT_BYTES,
+    STAMP_TOLERANCE_NS,
     WHOLE_SHARE,
-    is_like,
+    is_similar_size,
 )
-from ckptprof.detect.transfers.edges import read_edges, write_edges
-from ckptprof.detect.transfers.model.traced import TracedTransfer
-from ckptprof.detect.transfers.model.transfer import NOTHING, Estimate, Transfer
-from ckptprof.detect.transfers.moved_bytes import leapt_bytes_of, mapped_openings, part_bytes
+from ckptprof.detect.transfers.edges import estimate_read_edges, estimate_write_edges
+from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
+from ckptprof.detect.transfers.model.transfer import NO_ESTIMATE, Transfer, TransferEstimate
 from ckptprof.detect.transfers.observed.file_events import is_temporary
-from ckptprof.detect.transfers.observed.openings import Openings
-from ckptprof.detect.transfers.observed.traced_transfers import TracedTransfers
-from ckptprof.detect.transfers.remembered import RecentTransfers, grown_span
-from ckptprof.detect.transfers.staging import join_stages
+from ckptprof.detect.transfers.observed.openings import FileOpenings
+from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
+from ckptprof.detect.transfers.recent_files import RecentTransfers, grown_span
+from ckptprof.detect.transfers.staging import merge_staging_files
+from ckptprof.detect.transfers.transferred_bytes import estimate_bytes, leaping_read_bytes, mapped_openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.spans import Overlaps, Span
+from ckptprof.detect.world.spans import OverlapWeights, Span
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.formats import COMPRESSED, file_format
+from ckptprof.frameworks.file_formats import COMPRESSED, identify_format
 from ckptprof_collectors.samples import OperationKind
 
 
@@ -46,55 +65,55 @@ def untangle(written: Iterable[Transfer]) -> None:
         last[transfer.file] = transfer
 
 
-def is_nothing(transfer: Transfer) -> bool:
+def is_no_checkpoint(transfer: Transfer) -> bool:
     """Return whether its name excludes a checkpoint, and its first bytes do not contradict that.
 
     A written file may be inspected later. A file only read is not: its name needs a word for checkpoints.
     """
     name, fact = transfer.name, transfer.fact
-    if not name.never or name.commit:
+    if not name.never_checkpoint or name.commit:
         return False
     if name.framework is None:
         return True
     if fact is None:
         return not transfer.writes and not name.hint
-    kind = file_format(fact.magic, transfer.path)
+    kind = identify_format(fact.magic, transfer.path)
     return kind == COMPRESSED or kind not in name.framework.formats
 
 
-class Estimates:
+class TransferEstimates:
     """The best estimates of waiting transfers, repeated only when an input has changed."""
 
-    def __init__(self, world: World, openings: Openings, traced: TracedTransfers, recent: RecentTransfers) -> None:
+    def __init__(self, world: World, openings: FileOpenings, traced: TracedTransfers, recent: RecentTransfers) -> None:
         self._recent = recent
         self._world = world
         self._openings = openings
         self._traced = traced
         # what each process touched by mappings, in all and by file: of thousands each asks for it in a round
-        self._touched: dict[ProcessKey, tuple[Overlaps, dict[FileKey, list[TracedTransfer]]]] = {}
+        self._mapped_bytes: dict[ProcessKey, tuple[OverlapWeights, dict[FileKey, list[TracedTransfer]]]] = {}
 
     def begin_round(self) -> None:
         """Start a round: observations may have changed since the last one."""
-        self._touched.clear()
+        self._mapped_bytes.clear()
 
     def estimate(self, transfer: Transfer) -> bool:
         """Estimate edges and bytes; return False if it has nothing of a checkpoint."""
-        transfer.begin_round(is_open=False)
-        state = self._state_of(transfer)
-        if state is not None and state == transfer.estimated_from:
-            transfer.conclude(transfer.estimate)
+        transfer.start_round(is_open=False)
+        state = self._inputs_of(transfer)
+        if state is not None and state == transfer.estimate_inputs:
+            transfer.set_estimate(transfer.estimate)
         else:
             is_counted = isinstance(transfer, TracedTransfer)
-            transfer.take_name(state, temporary=is_counted and is_temporary(transfer.path))
-            if is_nothing(transfer):
+            transfer.update_name(state, temporary=is_counted and is_temporary(transfer.path))
+            if is_no_checkpoint(transfer):
                 return False
             if isinstance(transfer, TracedTransfer):
-                transfer.conclude(self._counted(transfer))
+                transfer.set_estimate(self._estimate_counted(transfer))
             else:
-                transfer.conclude(self._bracketed(transfer))
+                transfer.set_estimate(self._estimate_polled(transfer))
         return transfer.bytes > 0
 
-    def _counted(self, transfer: TracedTransfer) -> Estimate:
+    def _estimate_counted(self, transfer: TracedTransfer) -> TransferEstimate:
         """Return (start, end, bytes) by operations; pages of a mapping count once, however often it is opened.
 
         Large folios come in without an event each; the end of the mapping counts them. Until then memory shows when the
@@ -114,40 +133,42 @@ class Estimates:
         history = self._world.histories.get(transfer.process)
         elsewhere = sum(other.counted_bytes for other in openings[1:])
         if transfer.mapping is None or history is None:  # it was gone before anybody looked
-            return start_ns, end_ns, max(size, leapt_bytes_of(transfer) - elsewhere)
-        edges = read_edges(transfer.mapping, history, self._openings, self._world.threads)
-        elsewhere += self._touched_beside(transfer, edges)
-        touched = part_bytes(transfer.mapping, history, edges) - elsewhere
+            return start_ns, end_ns, max(size, leaping_read_bytes(transfer) - elsewhere)
+        edges = estimate_read_edges(transfer.mapping, history, self._openings, self._world.threads)
+        elsewhere += self._touched_elsewhere(transfer, edges)
+        touched = estimate_bytes(transfer.mapping, history, edges) - elsewhere
         if size < WHOLE_SHARE * touched:
             end_ns = max(end_ns, edges[1])
         return start_ns, end_ns, max(size, touched)
 
-    def _touched_beside(self, transfer: TracedTransfer, edges: Span) -> int:
+    def _touched_elsewhere(self, transfer: TracedTransfer, edges: Span) -> int:
         """Return the bytes of other files that the process touched in the same time: memory names no file."""
         process = transfer.process
-        if process not in self._touched:
-            own = [one for one in self._traced.moved_by(process) if one.faulted_bytes]
-            every = Overlaps(((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in own)
+        if process not in self._mapped_bytes:
+            own = [one for one in self._traced.transfers_of(process) if one.faulted_bytes]
+            all_weights = OverlapWeights(((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in own)
             by_file: dict[FileKey, list[TracedTransfer]] = {}
             for one in own:
                 by_file.setdefault(one.file, []).append(one)
-            self._touched[process] = every, by_file
-        every, by_file = self._touched[process]
-        same = Overlaps(((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in by_file.get(transfer.file, ()))
-        frame = edges[0], edges[1] + 1
-        return every.weight(frame) - same.weight(frame)
+            self._mapped_bytes[process] = all_weights, by_file
+        all_weights, by_file = self._mapped_bytes[process]
+        file_weights = OverlapWeights(
+            ((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in by_file.get(transfer.file, ())
+        )
+        window = edges[0], edges[1] + 1
+        return all_weights.weight(window) - file_weights.weight(window)
 
-    def _bracketed(self, transfer: Transfer) -> Estimate:
+    def _estimate_polled(self, transfer: Transfer) -> TransferEstimate:
         history = self._world.histories.get(transfer.process)
         if history is None:
-            return NOTHING
+            return NO_ESTIMATE
         if transfer.writes:
-            edges = write_edges(transfer, history, self._world, self._openings)
+            edges = estimate_write_edges(transfer, history, self._world, self._openings)
         else:
-            edges = read_edges(transfer, history, self._openings, self._world.threads)
-        return *edges, part_bytes(transfer, history, edges)
+            edges = estimate_read_edges(transfer, history, self._openings, self._world.threads)
+        return *edges, estimate_bytes(transfer, history, edges)
 
-    def _state_of(self, transfer: Transfer) -> tuple[object, ...] | None:
+    def _inputs_of(self, transfer: Transfer) -> tuple[object, ...] | None:
         """Return the inputs of an estimate that are final: counted, or stamped long enough ago. None: others matter.
 
         Tens of thousands of waiting files are not estimated again in each round.
@@ -155,14 +176,14 @@ class Estimates:
         if isinstance(transfer, TracedTransfer):
             return None if transfer.mapping is not None else (transfer.version,)
         last_ns, history = transfer.span[1], self._world.histories[transfer.process]
-        if not transfer.is_credited or history.last_ns < last_ns + LATE_NS:
+        if not transfer.is_credited or history.last_ns < last_ns + LATE_COUNTER_NS:
             return None
         fact = transfer.fact
         stamps = fact and (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
-        sent = self._world.threads.met_until(transfer.process, "close", last_ns)
-        synced = self._world.threads.met_until(transfer.process, "sync", last_ns)
+        close_end_ns = self._world.threads.state_end_ns(transfer.process, "close", last_ns)
+        sync_end_ns = self._world.threads.state_end_ns(transfer.process, "sync", last_ns)
         return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
-                sent, synced)  # fmt: skip
+                close_end_ns, sync_end_ns)  # fmt: skip
 
     def await_sizes(self, waiting: Iterable[Transfer], now_ns: int) -> tuple[list[Transfer], list[Transfer]]:
         """Return (transfers whose file system has not reported a size yet, the rest).
@@ -171,18 +192,18 @@ class Estimates:
         """
         unsized: list[Transfer] = []
         sized: list[Transfer] = []
-        grown = _Grown(self._recent)
+        grown = _GrownFiles(self._recent)
         for transfer in waiting:
-            written = self._unsaid_bytes(transfer)
+            written = self._unsized_bytes(transfer)
             if written and now_ns - transfer.last_ns < PATIENCE_NS:
                 unsized.append(transfer)
                 continue
             if written:
-                grown.take_size(transfer, written)
+                grown.assign_size(transfer, written)
             sized.append(transfer)
         return unsized, sized
 
-    def _unsaid_bytes(self, transfer: Transfer) -> int:
+    def _unsized_bytes(self, transfer: Transfer) -> int:
         """Return the bytes that a process wrote while polling found its open file empty; 0: it is not empty.
 
         A server may get the data as late as in close(2), and report the size later: earlier sizes are no evidence. If
@@ -190,36 +211,36 @@ class Estimates:
         """
         if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped:
             return 0
-        if self._traced.has_moved(transfer.process):
+        if self._traced.has_transfers(transfer.process):
             return 0
         if transfer.fact is None:  # it may be deleted since
             size = max(transfer.size, self._openings.size_when_closed(transfer))
-            transfer.take_size(size, said=transfer.is_size_said)
+            transfer.set_size(size, reported=transfer.is_size_reported)
         elif transfer.fact.size or transfer.fact_at_ns >= (transfer.closed_ns or transfer.last_ns):
             return 0
         if transfer.size:
             return 0
         history = self._world.histories[transfer.process]
-        written = history.wrote_bytes(transfer.before_ns - BESIDE_NS, transfer.span[1])
-        return written if written >= TELLING_BYTES else 0
+        written = history.wrote_bytes(transfer.before_ns - CONCURRENT_NS, transfer.span[1])
+        return written if written >= SIGNIFICANT_BYTES else 0
 
     def estimate_open(self, transfer: Transfer) -> bool:
         """Estimate an open transfer from what is known; return False if it has nothing of a checkpoint."""
-        transfer.begin_round(is_open=True)
-        transfer.take_name(None)
-        if is_nothing(transfer):
+        transfer.start_round(is_open=True)
+        transfer.update_name(None)
+        if is_no_checkpoint(transfer):
             return False
-        transfer.conclude((transfer.first_ns, transfer.last_ns, transfer.counted_bytes or transfer.size))
+        transfer.set_estimate((transfer.first_ns, transfer.last_ns, transfer.counted_bytes or transfer.size))
         return True
 
-    def join(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
+    def reconcile(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
         """Reconcile what a job wrote and read; return both without staging files and the reads of them."""
         untangle(written)
-        self.divide(written)
-        self.bound(read)
-        return join_stages(written, read)
+        self.divide_shared_files(written)
+        self.limit_reads(read)
+        return merge_staging_files(written, read)
 
-    def divide(self, written: list[Transfer]) -> None:
+    def divide_shared_files(self, written: list[Transfer]) -> None:
         """Give each process that filled one file the bytes it wrote, if their counters add up to the file.
 
         Polled only. A file born in that time seems to be written whole by each of them.
@@ -231,13 +252,16 @@ class Estimates:
         for own in by_file.values():
             if len({transfer.process for transfer in own}) < 2:
                 continue
-            moved = [self._world.histories[one.process].wrote_bytes(one.start_ns, one.end_ns + STAMP_NS) for one in own]
+            written_by_each = [
+                self._world.histories[one.process].wrote_bytes(one.start_ns, one.end_ns + STAMP_TOLERANCE_NS)
+                for one in own
+            ]
             size = max(transfer.stored_size for transfer in own)
-            if sum(moved) >= WHOLE_SHARE * size and is_like(sum(moved), size):
-                for transfer, wrote in zip(own, moved, strict=True):
-                    transfer.take_away(max(0, transfer.bytes - max(1, wrote)))
+            if sum(written_by_each) >= WHOLE_SHARE * size and is_similar_size(sum(written_by_each), size):
+                for transfer, written_bytes in zip(own, written_by_each, strict=True):
+                    transfer.subtract_bytes(max(0, transfer.bytes - max(1, written_bytes)))
 
-    def bound(self, read: list[Transfer]) -> None:
+    def limit_reads(self, read: list[Transfer]) -> None:
         """Remove bytes that a process cannot have read: its counters show less in all.
 
         Polled only. A seek to a file's last piece leaves the position near its end, as reading all of it does.
@@ -251,34 +275,38 @@ class Estimates:
             end_ns = max(transfer.end_ns for transfer in own)
             if len(own) < 2 or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
-            over = sum(transfer.bytes for transfer in own)
-            over -= history.returned_bytes(min(transfer.start_ns for transfer in own), end_ns + STAMP_NS)
+            excess_bytes = sum(transfer.bytes for transfer in own)
+            excess_bytes -= history.returned_bytes(
+                min(transfer.start_ns for transfer in own), end_ns + STAMP_TOLERANCE_NS
+            )
             # nothing speaks for the reading of a file in which no position advanced, least of all a single look
-            doubtful = [one for one in own if one.looks and one.looks[-1].position <= one.looks[0].position]
-            for transfer in sorted(doubtful, key=lambda one: len(one.looks)) if over > 0 else ():
-                taken = min(transfer.bytes - 1, over)
-                transfer.take_away(taken)
-                over -= taken
+            doubtful = [one for one in own if one.samples and one.samples[-1].position <= one.samples[0].position]
+            for transfer in sorted(doubtful, key=lambda one: len(one.samples)) if excess_bytes > 0 else ():
+                removed_bytes = min(transfer.bytes - 1, excess_bytes)
+                transfer.subtract_bytes(removed_bytes)
+                excess_bytes -= removed_bytes
 
 
-class _Grown:
+class _GrownFiles:
     """The bytes that processes can have written to files that grew, and the sizes assigned so far."""
 
     def __init__(self, recent: RecentTransfers) -> None:
         self._recent = recent
-        self._of: dict[ProcessKey, Overlaps] = {}
+        self._by_process: dict[ProcessKey, OverlapWeights] = {}
         self._sized: list[Transfer] = []  # few: each has a tenth of what its process wrote at least
 
-    def take_size(self, transfer: Transfer, written: int) -> None:
+    def assign_size(self, transfer: Transfer, written: int) -> None:
         """Assign a file the unreported bytes that no other file got; 0 if they are negligible.
 
         A silent job may have an empty output file open all the time.
         """
-        process, span = transfer.process, (transfer.before_ns - BESIDE_NS, transfer.span[1] + 1)
-        if process not in self._of:
-            self._of[process] = self._recent.grown(process)
-        left = written - self._of[process].weight(span)
-        left -= Overlaps(grown_span(one) for one in self._sized if one.process == process).weight(span)
-        transfer.take_size(left if left >= max(TELLING_BYTES, LITTLE_SHARE * written) else 0, said=False)
+        process, span = transfer.process, (transfer.before_ns - CONCURRENT_NS, transfer.span[1] + 1)
+        if process not in self._by_process:
+            self._by_process[process] = self._recent.grown_weights(process)
+        remaining = written - self._by_process[process].weight(span)
+        remaining -= OverlapWeights(grown_span(one) for one in self._sized if one.process == process).weight(span)
+        transfer.set_size(
+            remaining if remaining >= max(SIGNIFICANT_BYTES, LITTLE_SHARE * written) else 0, reported=False
+        )
         if transfer.size:
             self._sized.append(transfer)

@@ -1,4 +1,23 @@
-"""The ledger of bytes of a process: what its counters say that it moved, less what its known transfers explain."""
+"""The ledger of a process: the bytes that its counters show, less those that its known transfers explain.
+
+Theory of operation. A file that was never observed open can still be credited to a process that wrote as much in that
+time (`unobserved_writes`, `unobserved_reads`), but only if those bytes do not belong to its other files. Counters
+name no file,
+and samples give a transfer only the longest time that it can have taken. So each known transfer is spread over that
+time at an even rate, and what remains of each interval of the counters is unexplained.
+
+The even rate may be wrong: a burst at the end of a transfer leaves its first intervals over-explained and its last one
+unexplained. So there is a second limit: over the whole time of all transfers alongside, the sum of what was counted
+less all of their bytes. The smaller of both is used. Files under 1 MiB do not extend that time: a log is open for
+hours.
+
+Invariant: every byte is explained once. A credited file is added to the ledger before the next one is tried, and none
+of the transfers changes while the ledger is in use. Transfers first observed in one moment are summed: a save may have
+thousands of files, and each of them is tried against all.
+
+Example: a process wrote 100 MiB in one second, and one file of 60 MiB was observed open in that second. A file of
+40 MiB found in a folder, born and last written then, is credited; another one of 40 MiB is not.
+"""
 
 from __future__ import annotations
 
@@ -7,177 +26,178 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import BESIDE_NS, STAMP_NS, TELLING_BYTES
-from ckptprof.detect.transfers.model.transfer import Transfer, evenly
-from ckptprof.detect.transfers.moved_bytes import part_bytes
-from ckptprof.detect.transfers.observed.openings import Openings
+from ckptprof.detect.tolerances import CONCURRENT_NS, SIGNIFICANT_BYTES, STAMP_TOLERANCE_NS
+from ckptprof.detect.transfers.model.transfer import Transfer, share_within
+from ckptprof.detect.transfers.observed.openings import FileOpenings
+from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import Histories, Interval, ProcessHistory
-from ckptprof.detect.world.spans import Course, Span
-from ckptprof.frameworks.names import shape
+from ckptprof.detect.world.process_counters import ProcessHistories, ProcessHistory, ProcessInterval
+from ckptprof.detect.world.spans import Span, SpanIndex
+from ckptprof.frameworks.file_names import path_shape
 
-_NEVER: Span = (sys.maxsize, 0)  # what it is put together with stays as it is
+_NO_SPAN: Span = (sys.maxsize, 0)  # merging with it changes nothing
 
 
-def counted_evenly(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
-    """Return what a process moved in a time, if it did so at an even rate in each interval."""
+def evenly_counted_bytes(history: ProcessHistory, start_ns: int, end_ns: int, *, writes: bool) -> int:
+    """Return the bytes that a process transferred in a time, at an even rate in each interval."""
     return sum(
-        evenly(interval.moved(writes=writes), (interval.start_ns, interval.end_ns), (start_ns, end_ns))
+        share_within(interval.transferred(writes=writes), (interval.start_ns, interval.end_ns), (start_ns, end_ns))
         for interval in history.between(start_ns, end_ns)
     )
 
 
-class _Write(NamedTuple):
-    """What a ledger has of a transfer that writes, or of several together."""
+class _WrittenBytes(NamedTuple):
+    """The bytes of one transfer that writes, or of several together."""
 
-    first_ns: int  # first seen, of several the first of them
-    last_ns: int  # last seen, of several the last of them
-    span: Span  # the longest time that it can have taken
+    first_ns: int  # first observed, of several the first
+    last_ns: int  # last observed, of several the last
+    span: Span  # the longest time that it can have lasted
     bytes: int
-    widens: Span  # the time in which its bytes are looked for, likewise
+    search_span: Span  # the time over which counters are summed for it
 
-    def with_(self, other: _Write) -> _Write:
+    def merged_with(self, other: _WrittenBytes) -> _WrittenBytes:
         """Return both together."""
         span = min(self.span[0], other.span[0]), max(self.span[1], other.span[1])
         first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
-        widens = min(self.widens[0], other.widens[0]), max(self.widens[1], other.widens[1])
-        return _Write(first_ns, last_ns, span, self.bytes + other.bytes, widens)
+        search_span = min(self.search_span[0], other.search_span[0]), max(self.search_span[1], other.search_span[1])
+        return _WrittenBytes(first_ns, last_ns, span, self.bytes + other.bytes, search_span)
 
 
-class _Writes:
-    """What one process wrote, and together what was first seen in one moment: a save may have thousands of files."""
+class _ProcessWrites:
+    """The writes of one process, and their sums by the moment of first observation."""
 
     def __init__(self, history: ProcessHistory) -> None:
         self.bytes = 0
         self._history = history
-        self._moments: dict[int, list[_Write]] = {}
-        self._sums: dict[int, _Write] = {}
-        self._explained: dict[int, int] = {}  # of the intervals that were asked for, by their end: bytes
+        self._moments: dict[int, list[_WrittenBytes]] = {}
+        self._sums: dict[int, _WrittenBytes] = {}
+        self._explained: dict[int, int] = {}  # bytes by the end of the interval, once computed
 
-    def enter(self, transfer: Transfer) -> None:
-        """Enter one more transfer."""
+    def add(self, transfer: Transfer) -> None:
+        """Add one transfer."""
         size = transfer.stored_size
-        widens = transfer.span if size >= TELLING_BYTES else _NEVER  # a log is open for hours
-        write = _Write(transfer.first_ns, transfer.last_ns, transfer.span, size, widens)
+        search_span = transfer.span if size >= SIGNIFICANT_BYTES else _NO_SPAN  # a log is open for hours
+        write = _WrittenBytes(transfer.first_ns, transfer.last_ns, transfer.span, size, search_span)
         self.bytes += write.bytes
-        moment = write.first_ns // STAMP_NS
+        moment = write.first_ns // STAMP_TOLERANCE_NS
         self._moments.setdefault(moment, []).append(write)
-        self._sums[moment] = self._sums[moment].with_(write) if moment in self._sums else write
+        self._sums[moment] = self._sums[moment].merged_with(write) if moment in self._sums else write
         for interval in self._history.between(*write.span) if self._explained else ():
             if interval.end_ns in self._explained:
-                self._explained[interval.end_ns] += evenly(write.bytes, write.span, interval[:2])
+                self._explained[interval.end_ns] += share_within(write.bytes, write.span, interval[:2])
 
-    def explained(self, interval: Interval) -> int:
-        """Return what of an interval's bytes is theirs, if each was written at an even rate."""
-        frame = interval[:2]
+    def explained_bytes(self, interval: ProcessInterval) -> int:
+        """Return the bytes of an interval that the transfers explain, each at an even rate."""
+        window = interval[:2]
         if interval.end_ns not in self._explained:
-            near = (
+            nearby = (
                 write
-                for moment, both in self._sums.items()
-                if both.span[1] > frame[0] and both.span[0] < frame[1]
+                for moment, total in self._sums.items()
+                if total.span[1] > window[0] and total.span[0] < window[1]
                 for write in self._moments[moment]
             )
-            self._explained[interval.end_ns] = sum(evenly(write.bytes, write.span, frame) for write in near)
+            self._explained[interval.end_ns] = sum(share_within(write.bytes, write.span, window) for write in nearby)
         return self._explained[interval.end_ns]
 
-    def seen(self, low_ns: int, high_ns: int) -> Iterator[_Write]:
-        """Yield what was seen being written in a time, or together what all of it was."""
-        for moment, both in self._sums.items():
-            if both.last_ns < low_ns or both.first_ns > high_ns:
+    def observed_between(self, low_ns: int, high_ns: int) -> Iterator[_WrittenBytes]:
+        """Yield what was observed being written in a time, as one sum where all of a moment is inside."""
+        for moment, total in self._sums.items():
+            if total.last_ns < low_ns or total.first_ns > high_ns:
                 continue
-            # a credited one may have been first seen a tick after it was last written
-            if low_ns + STAMP_NS <= moment * STAMP_NS and (moment + 1) * STAMP_NS <= high_ns:
-                yield both
+            # a credited one may be first observed a tick after its last write
+            if (
+                low_ns + STAMP_TOLERANCE_NS <= moment * STAMP_TOLERANCE_NS
+                and (moment + 1) * STAMP_TOLERANCE_NS <= high_ns
+            ):
+                yield total
             else:
                 yield from (one for one in self._moments[moment] if one.last_ns >= low_ns and one.first_ns <= high_ns)
 
 
 class Ledger:
-    """What is known by now, by process, so that a save of very many files is not held against all of them."""
+    """Known transfers by process, summed so that a save of very many files is not compared one by one."""
 
-    def __init__(self, histories: Histories, transfers: Iterable[Transfer] = ()) -> None:
+    def __init__(self, histories: ProcessHistories, transfers: Iterable[Transfer] = ()) -> None:
         self._histories = histories
-        self._of: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
-        self._writes: dict[ProcessKey, _Writes] = {}  # of those that were asked for
-        self._reads: dict[ProcessKey, Course[Transfer]] = {}  # by calls, of those that were asked for
-        self._seen: dict[tuple[ProcessKey, str], Course[None]] = {}  # by folder, what was seen being written
+        self._transfers: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
+        self._writes: dict[ProcessKey, _ProcessWrites] = {}  # computed when first used
+        self._reads: dict[ProcessKey, SpanIndex[Transfer]] = {}  # by calls, computed when first used
+        self._observed_writes: dict[tuple[ProcessKey, str], SpanIndex[None]] = {}  # by folder, observed writes
         for transfer in transfers:
-            self.enter(transfer)
+            self.add(transfer)
 
-    def enter(self, transfer: Transfer) -> None:
-        """Enter one more transfer; none of them changes while the ledger is asked."""
-        self._of.setdefault((transfer.process, transfer.writes), []).append(transfer)
+    def add(self, transfer: Transfer) -> None:
+        """Add one transfer; none of them changes while the ledger is in use."""
+        self._transfers.setdefault((transfer.process, transfer.writes), []).append(transfer)
         if transfer.writes and transfer.process in self._writes:
-            self._writes[transfer.process].enter(transfer)
-        if transfer.writes and (transfer.looks or transfer.operations is not None):
-            seen = self._seen.setdefault((transfer.process, transfer.folder), Course())
-            seen.add((transfer.first_ns, transfer.last_ns), None)
+            self._writes[transfer.process].add(transfer)
+        if transfer.writes and (transfer.samples or transfer.operations is not None):
+            spans = self._observed_writes.setdefault((transfer.process, transfer.folder), SpanIndex())
+            spans.add((transfer.first_ns, transfer.last_ns), None)
         if not transfer.writes and transfer.process in self._reads:
             _add_read(self._reads[transfer.process], transfer)
 
-    def _written_by(self, process: ProcessKey) -> _Writes:
+    def _writes_of(self, process: ProcessKey) -> _ProcessWrites:
         if process not in self._writes:
-            known = self._writes[process] = _Writes(self._histories[process])
-            for transfer in self._of.get((process, True), ()):
-                known.enter(transfer)
+            known = self._writes[process] = _ProcessWrites(self._histories[process])
+            for transfer in self._transfers.get((process, True), ()):
+                known.add(transfer)
         return self._writes[process]
 
     def shapes(self, jobs: Jobs) -> Counter[tuple[str, str]]:
         """Return how many files of each shape each job wrote."""
-        written = ((jobs.job_of(process), known) for (process, writes), known in self._of.items() if writes)
-        return Counter((job, shape(transfer.path)) for job, known in written for transfer in known)
+        written = ((jobs.job_of(process), known) for (process, writes), known in self._transfers.items() if writes)
+        return Counter((job, path_shape(transfer.path)) for job, known in written for transfer in known)
 
-    def is_beside(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
-        """Return whether the process was seen writing a file of the folder then, give or take a second."""
-        seen = self._seen.get((process, folder))
-        return seen is not None and any(True for _ in seen.find(start_ns - BESIDE_NS, end_ns + BESIDE_NS))
+    def was_writing_in_folder(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
+        """Return whether the process was observed writing a file of the folder then, within a second."""
+        spans = self._observed_writes.get((process, folder))
+        return spans is not None and any(True for _ in spans.find(start_ns - CONCURRENT_NS, end_ns + CONCURRENT_NS))
 
-    def unexplained_written(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
-        """Return what a process wrote between two times beside what its known transfers can have had of it.
-
-        That is the least of what is left of each interval, if they moved their bytes at an even rate, and of what is
-        left in all the time of those around.
-        """
+    def unexplained_written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
+        """Return what a process wrote between two times in excess of its known transfers."""
         history = self._histories[process]
-        around = history.between(min(start_ns, end_ns) - STAMP_NS, end_ns + STAMP_NS)
-        if not around:
+        intervals = history.between(min(start_ns, end_ns) - STAMP_TOLERANCE_NS, end_ns + STAMP_TOLERANCE_NS)
+        if not intervals:
             return 0
-        known = self._written_by(process)
-        left = sum(max(0, one.wrote_bytes - known.explained(one)) for one in around if one.wrote_bytes)
-        beside = list(known.seen(start_ns - BESIDE_NS, end_ns + BESIDE_NS))
-        first_ns = min([start_ns, *(other.widens[0] for other in beside)])
-        last_ns = max([end_ns, *(other.widens[1] for other in beside)])
-        in_all = history.wrote_bytes(first_ns - STAMP_NS, last_ns + STAMP_NS)
-        return min(left, in_all - sum(other.bytes for other in beside))
+        known = self._writes_of(process)
+        remaining = sum(
+            max(0, one.new_written_bytes - known.explained_bytes(one)) for one in intervals if one.new_written_bytes
+        )
+        concurrent = list(known.observed_between(start_ns - CONCURRENT_NS, end_ns + CONCURRENT_NS))
+        first_ns = min([start_ns, *(other.search_span[0] for other in concurrent)])
+        last_ns = max([end_ns, *(other.search_span[1] for other in concurrent)])
+        total_bytes = history.wrote_bytes(first_ns - STAMP_TOLERANCE_NS, last_ns + STAMP_TOLERANCE_NS)
+        return min(remaining, total_bytes - sum(other.bytes for other in concurrent))
 
-    def unexplained_since_it_began(self, process: ProcessKey) -> int:
-        """Return what a process wrote in all its life beside its known transfers: the kernel counts from 0."""
+    def unexplained_bytes_since_start(self, process: ProcessKey) -> int:
+        """Return what a process wrote in all its life in excess of its known transfers."""
         counters = self._histories[process].last_io
-        return counters.write_chars - self._written_by(process).bytes if counters is not None else 0
+        return counters.write_chars - self._writes_of(process).bytes if counters is not None else 0
 
-    def unexplained_read(self, process: ProcessKey, start_ns: int, end_ns: int, openings: Openings) -> int:
-        """Return what a process read by calls between two times beside what its known transfers read, at an even rate.
+    def unexplained_read_bytes(self, process: ProcessKey, start_ns: int, end_ns: int, openings: FileOpenings) -> int:
+        """Return what a process read by calls between two times in excess of its known transfers.
 
-        What one tick observes has one time: `openings` know when within it a file was opened.
+        Observations of one tick share one time: `openings` know when within it a file was opened.
         """
         history = self._histories[process]
-        frame, known = (start_ns, end_ns + 1), 0
+        window, explained = (start_ns, end_ns + 1), 0
         if process not in self._reads:
-            reads = self._reads[process] = Course()
-            for one in self._of.get((process, False), ()):
+            reads = self._reads[process] = SpanIndex()
+            for one in self._transfers.get((process, False), ()):
                 _add_read(reads, one)
         for one in self._reads[process].find(start_ns, end_ns + 1):
             first_ns, last_ns = one.span
-            opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + STAMP_NS)
+            opened_ns = openings.opened_between(one.file, first_ns, one.first_ns + STAMP_TOLERANCE_NS)
             first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
-            if one.looks and one.looks[-1].position == 0:  # nothing of it was read by then
+            if one.samples and one.samples[-1].position == 0:  # nothing was read by then
                 first_ns = one.last_ns
             span = first_ns, max(last_ns, first_ns + 1)
-            known += evenly(part_bytes(one, history, span) if one.looks else one.size, span, frame)
-        return history.loaded_bytes(start_ns, end_ns) - known
+            explained += share_within(estimate_bytes(one, history, span) if one.samples else one.size, span, window)
+        return history.bulk_returned_bytes(start_ns, end_ns) - explained
 
 
-def _add_read(reads: Course[Transfer], transfer: Transfer) -> None:
+def _add_read(reads: SpanIndex[Transfer], transfer: Transfer) -> None:
     if not transfer.is_mapped and transfer.operations is None:
         reads.add(transfer.span, transfer)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from ckptprof.detect.tolerances import ALL_SHARE, COMMIT_NS, HEADER_BYTES, MAX_EACH, STAMP_NS
+from ckptprof.detect.tolerances import ALL_SHARE, COMMIT_NS, HEADER_BYTES, MAX_PER_ITEM, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.frameworks.names import read_name
+from ckptprof.frameworks.file_names import parse_name
 
-_UNSEEN = 0.5  # of a file at least was seen by the last look at it
+_MIN_OBSERVED_SHARE = 0.5  # of a file at least was seen by the last look at it
 
 
-def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
+def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
     """Return what was written and read without the stages and the reading of them; their targets carry them.
 
     `written` and `read` are of one job. Nothing is a stage that was not read by the job, or lies where its copy lies,
@@ -26,46 +26,48 @@ def join_stages(written: list[Transfer], read: list[Transfer]) -> tuple[list[Tra
         readings.setdefault(part.file, []).append(part)
     if not readings:
         return written, read
-    gone: set[int] = set()
-    taken: set[int] = set()  # what is gone, and the targets
+    dropped: set[int] = set()
+    claimed: set[int] = set()  # what is gone, and the targets
     targets = sorted(written, key=lambda part: part.start_ns)
     starts = [part.start_ns for part in targets]
     found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by its target: that, the stage, its reading
-    for stage in targets:
-        reading = _reading_of(stage, readings.get(stage.file, []), gone)
+    for staging in targets:
+        reading = _reading_of(staging, readings.get(staging.file, []), dropped)
         if reading is None:
             continue
-        first = bisect_left(starts, stage.end_ns - STAMP_NS)
-        last = bisect_right(starts, reading.end_ns + STAMP_NS)
-        target = _target_of(stage, reading, targets[first : min(last, first + MAX_EACH)], taken)
+        first = bisect_left(starts, staging.end_ns - STAMP_TOLERANCE_NS)
+        last = bisect_right(starts, reading.end_ns + STAMP_TOLERANCE_NS)
+        target = _target_of(staging, reading, targets[first : min(last, first + MAX_PER_ITEM)], claimed)
         if target is not None:
-            found[id(target)] = target, stage, reading
-            gone.update((id(stage), id(reading)))
-            taken.update((id(stage), id(reading), id(target)))
-    for target, stage, reading in found.values():
-        target.join_stage(stage, reading)
-    return [part for part in written if id(part) not in gone], [part for part in read if id(part) not in gone]
+            found[id(target)] = target, staging, reading
+            dropped.update((id(staging), id(reading)))
+            claimed.update((id(staging), id(reading), id(target)))
+    for target, staging, reading in found.values():
+        target.merge_staging(staging, reading)
+    return [part for part in written if id(part) not in dropped], [part for part in read if id(part) not in dropped]
 
 
-def _reading_of(stage: Transfer, readings: list[Transfer], gone: set[int]) -> Transfer | None:
-    if stage.is_open or stage.bytes < HEADER_BYTES:
+def _reading_of(staging: Transfer, readings: list[Transfer], dropped: set[int]) -> Transfer | None:
+    if staging.is_open or staging.bytes < HEADER_BYTES:
         return None
     for part in readings:
-        after = stage.end_ns - STAMP_NS <= part.end_ns and part.start_ns <= stage.end_ns + COMMIT_NS
-        unseen = part.operations is None and read_name(stage.folder).staging  # the rest was read between two looks
-        whole = part.is_open or part.bytes >= stage.bytes * ALL_SHARE or unseen
-        if id(part) not in gone and after and whole and part.start_ns >= stage.start_ns:
+        after = staging.end_ns - STAMP_TOLERANCE_NS <= part.end_ns and part.start_ns <= staging.end_ns + COMMIT_NS
+        is_partly_unobserved = (
+            part.operations is None and parse_name(staging.folder).staging
+        )  # the rest was read between two looks
+        is_whole = part.is_open or part.bytes >= staging.bytes * ALL_SHARE or is_partly_unobserved
+        if id(part) not in dropped and after and is_whole and part.start_ns >= staging.start_ns:
             return part
     return None
 
 
-def _target_of(stage: Transfer, reading: Transfer, targets: list[Transfer], taken: set[int]) -> Transfer | None:
+def _target_of(staging: Transfer, reading: Transfer, targets: list[Transfer], claimed: set[int]) -> Transfer | None:
     for part in targets:
-        if part.end_ns < reading.start_ns - STAMP_NS or part.file == stage.file or id(part) in taken:
+        if part.end_ns < reading.start_ns - STAMP_TOLERANCE_NS or part.file == staging.file or id(part) in claimed:
             continue
-        if (part.folder == stage.folder and not stage.name.staging) or part.name.is_further(stage.name):
+        if (part.folder == staging.folder and not staging.name.staging) or part.name.is_alias_of(staging.name):
             continue
-        if _may_grow(part, reading) if part.is_open else _is_as_big(part, stage, reading):
+        if _may_grow(part, reading) if part.is_open else _is_same_size(part, staging, reading):
             return part
     return None
 
@@ -75,12 +77,12 @@ def _may_grow(target: Transfer, reading: Transfer) -> bool:
     return reading.is_open or target.operations is None or target.bytes >= HEADER_BYTES
 
 
-def _is_as_big(target: Transfer, stage: Transfer, reading: Transfer) -> bool:
+def _is_same_size(target: Transfer, staging: Transfer, reading: Transfer) -> bool:
     """Return whether a copy has the size of its stage.
 
     Polled, what was seen of a file that is gone is the least that it held, and its reading shows how much that was; so
     is what was seen of a target of which the file system has not said yet.
     """
-    size = stage.bytes if stage.operations is not None else max(stage.bytes, reading.size)
-    least = ALL_SHARE if target.operations is not None or target.fact is not None else _UNSEEN
-    return size * least <= target.bytes and target.bytes * ALL_SHARE <= size
+    size = staging.bytes if staging.operations is not None else max(staging.bytes, reading.size)
+    min_share = ALL_SHARE if target.operations is not None or target.fact is not None else _MIN_OBSERVED_SHARE
+    return size * min_share <= target.bytes and target.bytes * ALL_SHARE <= size

@@ -6,7 +6,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-MAX_THINGS = 512  # of one kind: disks, links, queues, mounts, limits, observed processes
+MAX_ENTRIES = 512  # of one kind: disks, links, queues, mounts, limits, observed processes
 MAX_RECENT = 256  # unaggregated entries: stack samples, saves, exits of children
 
 K = TypeVar("K")
@@ -18,7 +18,7 @@ class Bounded(OrderedDict[K, V]):
 
     def __init__(
         self,
-        most: int,
+        limit: int,
         make: Callable[[], V] | None = None,
         *,
         on_drop: Callable[[K, V], None] | None = None,
@@ -30,7 +30,7 @@ class Bounded(OrderedDict[K, V]):
         updated.
         """
         super().__init__()
-        self._most, self._make, self._on_drop, self._last_ns = most, make, on_drop, last_ns
+        self._limit, self._make, self._on_drop, self._last_ns = limit, make, on_drop, last_ns
 
     def __missing__(self, key: K) -> V:
         if self._make is None:
@@ -40,10 +40,10 @@ class Bounded(OrderedDict[K, V]):
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
         self.move_to_end(key)
-        while len(self) > self._most:
-            self.drop_first()
+        while len(self) > self._limit:
+            self.drop_oldest()
 
-    def update_of(self, key: K) -> V:
+    def touch(self, key: K) -> V:
         """Return an entry for an update, newly made if missing, and make it the latest."""
         value = self[key]
         if key in self:
@@ -52,16 +52,16 @@ class Bounded(OrderedDict[K, V]):
             self[key] = value
         return value
 
-    def drop_first(self) -> None:
+    def drop_oldest(self) -> None:
         """Drop the entry updated longest ago."""
         key, value = self.popitem(last=False)
         if self._on_drop is not None:
             self._on_drop(key, value)
 
-    def cut(self, share: float) -> None:
+    def shrink(self, share: float) -> None:
         """Drop the oldest entries down to this share of the limit."""
-        while len(self) > share * self._most:
-            self.drop_first()
+        while len(self) > share * self._limit:
+            self.drop_oldest()
 
     def forget_before(self, at_ns: int) -> None:
         """Drop entries updated before a time."""
@@ -72,21 +72,21 @@ class Bounded(OrderedDict[K, V]):
 class Latest(Generic[K, V]):
     """The newest items, at most `most`: in order, and by key."""
 
-    def __init__(self, most: int, key: Callable[[V], K], last_ns: Callable[[V], int]) -> None:
+    def __init__(self, limit: int, key: Callable[[V], K], last_ns: Callable[[V], int]) -> None:
         """`key` returns the key of an item, which must never change, `last_ns` its time."""
-        self._most, self._key, self._last_ns = most, key, last_ns
+        self._limit, self._key, self._last_ns = limit, key, last_ns
         self._all: deque[V] = deque()
-        self._of: dict[K, deque[V]] = {}
+        self._by_key: dict[K, deque[V]] = {}
 
-    def add(self, thing: V) -> None:
+    def add(self, item: V) -> None:
         """Add the newest item."""
-        self._all.append(thing)
-        self._of.setdefault(self._key(thing), deque()).append(thing)
-        self.cut(1.0)
+        self._all.append(item)
+        self._by_key.setdefault(self._key(item), deque()).append(item)
+        self.shrink(1.0)
 
-    def of(self, key: K) -> Sequence[V]:
+    def by_key(self, key: K) -> Sequence[V]:
         """Items of one key, oldest first."""
-        return self._of.get(key, ())
+        return self._by_key.get(key, ())
 
     def __iter__(self) -> Iterator[V]:
         return iter(self._all)
@@ -94,19 +94,19 @@ class Latest(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._all)
 
-    def cut(self, share: float) -> None:
+    def shrink(self, share: float) -> None:
         """Drop the oldest items down to this share of the limit."""
-        while len(self._all) > share * self._most:
-            self._drop_first()
+        while len(self._all) > share * self._limit:
+            self._drop_oldest()
 
     def forget_before(self, at_ns: int) -> None:
         """Drop items older than a time."""
         while self._all and self._last_ns(self._all[0]) < at_ns:
-            self._drop_first()
+            self._drop_oldest()
 
-    def _drop_first(self) -> None:
+    def _drop_oldest(self) -> None:
         key = self._key(self._all.popleft())
-        own = self._of[key]
+        own = self._by_key[key]
         own.popleft()
         if not own:
-            del self._of[key]
+            del self._by_key[key]

@@ -23,20 +23,20 @@ from collections.abc import Callable, Sequence
 from operator import lt
 from statistics import median
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, NEAR_NS
-from ckptprof.detect.world.bounded import MAX_THINGS, Bounded, K
+from ckptprof.detect.tolerances import AT_ONCE_NS, NEARBY_NS
+from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded, K
 
 SECOND_NS = 1_000_000_000
-UNSEEN = (1 << 64) - 1  # stands for None, which an array cannot store
-MOST_BYTES = 1 << 17  # of one history
-_EACH_BYTES = 900  # of an empty history, with its entry in a mapping
-_FINE = 8  # distance of two samples = age * this / maximum number of samples
-_RISE = 1.02  # smaller improvements are not recorded: they would be a long list
-_NEAR = 0.2  # deviation from the median of a steady rate
+UNOBSERVED = (1 << 64) - 1  # stands for None, which an array cannot store
+MAX_HISTORY_BYTES = 1 << 17  # of one history
+_EMPTY_HISTORY_BYTES = 900  # of an empty history, with its entry in a mapping
+_SPACING_FACTOR = 8  # distance of two samples = age * this / maximum number of samples
+_MIN_IMPROVEMENT = 1.02  # smaller improvements are not recorded: they would be a long list
+_STEADY_DEVIATION = 0.2  # deviation from the median of a steady rate
 _ACTIVE = 0.05  # of the best window: above that it is active
-_LEAST_WINDOWS = 4
+_MIN_WINDOWS = 4
 
-Timed = tuple[int, tuple[int, ...]]  # a sample: its time, and the counters
+TimedCounters = tuple[int, tuple[int, ...]]  # a sample: its time, and the counters
 
 
 class CounterHistory:
@@ -49,20 +49,20 @@ class CounterHistory:
         rising: int = 0,
         rated: Sequence[int] = (),
         wraps: Sequence[int] = (),
-        most_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_HISTORY_BYTES,
     ) -> None:
         """`rising`: that many first counters never fall; if one does, the history starts again.
 
         `rated`: counters whose best second is recorded; `wraps`: counters that have 32 bits in the kernel.
         """
         self._width, self._rising, self._wraps = width, rising, wraps
-        self._most = most_bytes // (8 * (width + 1))
+        self._max_samples = max_bytes // (8 * (width + 1))
         self.times = array("q")
         self._values = array("Q")
         self._raw: tuple[int, ...] = ()
         self.last_ns = 0
-        self.last: tuple[int, ...] = ()  # counters of the latest sample
-        self._began_ns = 0  # the time before is unknown
+        self.last_values: tuple[int, ...] = ()  # counters of the latest sample
+        self._start_ns = 0  # the time before is unknown
         # record seconds of each rated counter: when, and the rates of all rated counters
         self._bests: dict[int, list[tuple[int, dict[int, float]]]] = {column: [] for column in rated}
 
@@ -70,67 +70,67 @@ class CounterHistory:
         return len(self.times)
 
     @property
-    def kept_bytes(self) -> int:
+    def retained_bytes(self) -> int:
         """Memory used, approximately."""
-        return _EACH_BYTES + 8 * (self._width + 1) * len(self.times)
+        return _EMPTY_HISTORY_BYTES + 8 * (self._width + 1) * len(self.times)
 
     def add(self, at_ns: int, values: tuple[int, ...], unchanged_ns: int = 0) -> None:
         """Add a sample; times rise. Until `unchanged_ns`, its previous reading, the counters had not changed."""
-        last = self.last
+        last = self.last_values
         if self._wraps:
             values, self._raw = self._unwrapped(values), values
         if last:
             if self._rising and any(map(lt, values[: self._rising], last)):
-                self.times, self._values, self._began_ns = array("q"), array("Q"), at_ns
+                self.times, self._values, self._start_ns = array("q"), array("Q"), at_ns
             elif self.last_ns < unchanged_ns < at_ns:
                 self.times.append(unchanged_ns)
                 self._values.extend(last)
         self.times.append(at_ns)
         self._values.extend(values)
-        self.last_ns, self.last = at_ns, values
-        if len(self.times) > self._most:
-            self._thin(self._most)
+        self.last_ns, self.last_values = at_ns, values
+        if len(self.times) > self._max_samples:
+            self._thin(self._max_samples)
         if self._bests and self.first_ns <= at_ns - SECOND_NS:
-            self._rate(at_ns, values)
+            self._record_best_rates(at_ns, values)
 
     def _unwrapped(self, values: tuple[int, ...]) -> tuple[int, ...]:
-        if not self.last:
+        if not self.last_values:
             return values
         return tuple(
-            self.last[i] + (value - self._raw[i]) % (1 << 32) if i in self._wraps else value
+            self.last_values[i] + (value - self._raw[i]) % (1 << 32) if i in self._wraps else value
             for i, value in enumerate(values)
         )
 
-    def _rate(self, at_ns: int, values: tuple[int, ...]) -> None:
+    def _record_best_rates(self, at_ns: int, values: tuple[int, ...]) -> None:
         before = self.at(at_ns - SECOND_NS)
         rates = {column: values[column] - before[column] for column in self._bests}
         for column, bests in self._bests.items():
-            if rates[column] > 0 and (not bests or rates[column] > bests[-1][1][column] * _RISE):
+            if rates[column] > 0 and (not bests or rates[column] > bests[-1][1][column] * _MIN_IMPROVEMENT):
                 bests.append((at_ns, rates))
 
-    def cut(self, share: float) -> None:
+    def shrink(self, share: float) -> None:
         """Thin to this share of the maximum number of samples."""
-        most = int(share * self._most)
-        if len(self.times) > most:
-            self._thin(most)
+        limit = int(share * self._max_samples)
+        if len(self.times) > limit:
+            self._thin(limit)
 
-    def _thin(self, most: int) -> None:
+    def _thin(self, limit: int) -> None:
         """Keep samples whose distance is a share of their age, and of these the latest."""
-        times, fine, kept = self.times, most // _FINE, [0]
+        times, fine, retained = self.times, limit // _SPACING_FACTOR, [0]
         for index in range(1, len(times)):
-            if (times[index] - times[kept[-1]]) * fine >= self.last_ns - times[index]:
-                kept.append(index)
-        kept = kept[-most * 3 // 4 :]
+            if (times[index] - times[retained[-1]]) * fine >= self.last_ns - times[index]:
+                retained.append(index)
+        retained = retained[-limit * 3 // 4 :]
         width = self._width
-        self._values = array("Q", (value for i in kept for value in self._values[i * width : (i + 1) * width]))
-        self.times = array("q", (times[i] for i in kept))
+        self._values = array("Q", (value for i in retained for value in self._values[i * width : (i + 1) * width]))
+        self.times = array("q", (times[i] for i in retained))
 
     @property
     def first_ns(self) -> int:
         """Time of the oldest sample; IndexError if there is none."""
         return self.times[0]
 
-    def by(self, at_ns: int) -> int:
+    def time_by(self, at_ns: int) -> int:
         """Time of the last sample up to a time, or of the first one if later; IndexError if there is none."""
         return self.times[self._before(at_ns)]
 
@@ -144,19 +144,19 @@ class CounterHistory:
 
     def difference(self, start_ns: int, end_ns: int) -> tuple[float, ...] | None:
         """Growth between two times, interpolated at the edges; None: no sample by then."""
-        if not self.times or self.times[0] >= end_ns or start_ns < self._began_ns:
+        if not self.times or self.times[0] >= end_ns or start_ns < self._start_ns:
             return None
         return tuple(new - old for old, new in zip(self.at(start_ns), self.at(end_ns), strict=True))
 
-    def looks(self, start_ns: int, end_ns: int) -> list[Timed]:
+    def samples(self, start_ns: int, end_ns: int) -> list[TimedCounters]:
         """List the samples from the last one before a time to the first one after another."""
         since, until = self._before(start_ns), min(len(self.times), bisect_left(self.times, end_ns) + 1)
         each = iter(self._values[since * self._width : until * self._width])
         return list(zip(self.times[since:until], zip(*[each] * self._width, strict=True), strict=True))
 
-    def around(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    def values_around(self, start_ns: int, end_ns: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Counters at two times, up to the next change; None: no sample, or it started later."""
-        if not self.times or start_ns < self._began_ns:
+        if not self.times or start_ns < self._start_ns:
             return None
         before, after = self._before(start_ns), self._after(end_ns)
         while 0 < after < len(self.times) - 1 and self._at(after) == self._at(after - 1):
@@ -170,34 +170,34 @@ class CounterHistory:
         after = max(self._before(start_ns), self._after(end_ns))
         return max(self._at(i)[column] for i in range(min(self._before(start_ns) + 1, after), after + 1))
 
-    def measured(self, start_ns: int, end_ns: int) -> tuple[int, int, tuple[float, ...]] | None:
+    def measure(self, start_ns: int, end_ns: int) -> tuple[int, int, tuple[float, ...]] | None:
         """Measure (from, to, growth) between the samples next to two times; None as in `difference`.
 
         Work right before a time is counted by the sample after it. Where no sample is near, the time itself is used.
         """
         if end_ns <= start_ns or self.difference(start_ns, end_ns) is None:
             return None
-        before_ns = self.by(start_ns)
+        before_ns = self.time_by(start_ns)
         after_ns = self.times[min(bisect_left(self.times, end_ns), len(self.times) - 1)]
-        start_ns = before_ns if start_ns - NEAR_NS <= before_ns <= start_ns else start_ns
-        end_ns = after_ns if end_ns <= after_ns <= end_ns + NEAR_NS else end_ns
+        start_ns = before_ns if start_ns - NEARBY_NS <= before_ns <= start_ns else start_ns
+        end_ns = after_ns if end_ns <= after_ns <= end_ns + NEARBY_NS else end_ns
         counts = self.difference(start_ns, end_ns)
         return None if counts is None else (start_ns, end_ns, counts)
 
-    def best(self, column: int, before_ns: int | None = None, beside: int | None = None) -> float | None:
+    def best_rate(self, column: int, before_ns: int | None = None, other_column: int | None = None) -> float | None:
         """Best growth in one second ever, or in seconds that had ended by then; None: there was none.
 
         `beside`: another counter, whose growth in that second is returned.
         """
-        told = [rates for at_ns, rates in self._bests[column] if before_ns is None or at_ns <= before_ns]
-        return told[-1][column if beside is None else beside] if told else None
+        rates_by_then = [rates for at_ns, rates in self._bests[column] if before_ns is None or at_ns <= before_ns]
+        return rates_by_then[-1][column if other_column is None else other_column] if rates_by_then else None
 
-    def peak(self, columns: Sequence[int], start_ns: int, end_ns: int) -> float | None:
+    def peak_rate(self, columns: Sequence[int], start_ns: int, end_ns: int) -> float | None:
         """Sum of counters in the best second between two times, per second; of a shorter time, in all of it."""
         span_ns = end_ns - start_ns
         if self.difference(start_ns, end_ns) is None or span_ns <= 0:
             return None
-        window_ns = min(SECOND_NS, max(span_ns, NEAR_NS))
+        window_ns = min(SECOND_NS, max(span_ns, NEARBY_NS))
         ends = self.times[bisect_left(self.times, start_ns + window_ns) : bisect_right(self.times, end_ns)]
         best = 0.0
         for at_ns in {max(end_ns, start_ns + window_ns), *ends}:
@@ -209,30 +209,30 @@ class CounterHistory:
         """List consecutive windows between samples, at least `least_ns` long, as (length in ns, growth)."""
         found: list[tuple[int, int]] = []
         since = bisect_left(self.times, start_ns)
-        for look in range(since + 1, bisect_right(self.times, end_ns)):
-            span_ns = self.times[look] - self.times[since]
+        for sample in range(since + 1, bisect_right(self.times, end_ns)):
+            span_ns = self.times[sample] - self.times[since]
             if span_ns >= least_ns:
-                found.append((span_ns, self._at(look)[column] - self._at(since)[column]))
-                since = look
+                found.append((span_ns, self._at(sample)[column] - self._at(since)[column]))
+                since = sample
         return found
 
     def steadiness(self, column: int, start_ns: int, end_ns: int) -> float | None:
         """Share of the active time with a rate near the median; None: too short."""
-        windows = [(span_ns, moved / span_ns) for span_ns, moved in self.windows(column, start_ns, end_ns, AT_ONCE_NS)]
+        windows = [(span_ns, added / span_ns) for span_ns, added in self.windows(column, start_ns, end_ns, AT_ONCE_NS)]
         least = _ACTIVE * max((rate for _, rate in windows), default=0.0)
         active = [(span_ns, rate) for span_ns, rate in windows if rate > least]
-        if len(active) < _LEAST_WINDOWS:
+        if len(active) < _MIN_WINDOWS:
             return None
         middle = median(rate for _, rate in active)
-        steady_ns = sum(span_ns for span_ns, rate in active if abs(rate - middle) <= _NEAR * middle)
+        steady_ns = sum(span_ns for span_ns, rate in active if abs(rate - middle) <= _STEADY_DEVIATION * middle)
         return steady_ns / sum(span_ns for span_ns, _ in active)
 
     def active_seconds(self, column: int, start_ns: int, end_ns: int, trickle: float) -> float | None:
         """Seconds with a rate above `trickle` per second; None: too few samples."""
         windows = self.windows(column, start_ns, end_ns, 0)
-        if len(windows) + 1 < _LEAST_WINDOWS:
+        if len(windows) + 1 < _MIN_WINDOWS:
             return None
-        return sum(span_ns for span_ns, moved in windows if moved * SECOND_NS > trickle * span_ns) / SECOND_NS
+        return sum(span_ns for span_ns, added in windows if added * SECOND_NS > trickle * span_ns) / SECOND_NS
 
     def _before(self, at_ns: int) -> int:
         return max(0, bisect_right(self.times, at_ns) - 1)
@@ -247,26 +247,26 @@ class CounterHistory:
 class CounterHistories(Bounded[K, CounterHistory]):
     """Histories of things of one kind; a missing one is empty, and not stored."""
 
-    def __init__(self, make: Callable[[], CounterHistory], most: int = MAX_THINGS) -> None:
-        super().__init__(most, make, last_ns=lambda past: past.last_ns)
+    def __init__(self, make: Callable[[], CounterHistory], limit: int = MAX_ENTRIES) -> None:
+        super().__init__(limit, make, last_ns=lambda history: history.last_ns)
 
     @property
-    def kept_bytes(self) -> int:
+    def retained_bytes(self) -> int:
         """Memory used, approximately."""
-        return sum(past.kept_bytes for past in self.values())
+        return sum(history.retained_bytes for history in self.values())
 
-    def cut(self, share: float) -> None:
+    def shrink(self, share: float) -> None:
         """Thin each history to this share of its limit."""
-        for past in self.values():
-            past.cut(share)
+        for history in self.values():
+            history.shrink(share)
 
 
-def interpolated(before: Timed, after: Timed, at_ns: int) -> tuple[float, ...]:
+def interpolated(before: TimedCounters, after: TimedCounters, at_ns: int) -> tuple[float, ...]:
     """Interpolate counters at a time between two samples."""
     share = (at_ns - before[0]) / (after[0] - before[0])
     return tuple(old + share * (new - old) for old, new in zip(before[1], after[1], strict=True))
 
 
-def known(value: int) -> int | None:
+def value_or_none(value: int) -> int | None:
     """Value of a history, or None if it was not observed."""
-    return None if value >= UNSEEN else value
+    return None if value >= UNOBSERVED else value

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof_collectors.samples import Frame, ReadBefore, Sample
+from ckptprof_collectors.samples import Frame, PreviousRead, Sample
 
 S = TypeVar("S", bound=Sample)
 
@@ -18,18 +18,18 @@ class FrameSamples:
         """`read_ns`: when each collector was last read before this frame."""
         self.at_ns = frame.at_ns
         self._read_ns = read_ns
-        self._of: dict[type, list[Any]] = {}
+        self._by_kind: dict[type, list[Any]] = {}
         for sample in frame.samples:
-            self._of.setdefault(type(sample), []).append(sample)
-        self._read_before = {(one.pid, one.start_ticks): one.at_ns for one in self.of(ReadBefore)}
+            self._by_kind.setdefault(type(sample), []).append(sample)
+        self._read_before = {(one.pid, one.start_ticks): one.at_ns for one in self.by_kind(PreviousRead)}
 
-    def of(self, kind: type[S]) -> Sequence[S]:
+    def by_kind(self, kind: type[S]) -> Sequence[S]:
         """Select the samples of one kind, in order."""
-        return self._of.get(kind, ())
+        return self._by_kind.get(kind, ())
 
-    def change(self, kind: type[S], change: Callable[[S], S]) -> None:
+    def replace_samples(self, kind: type[S], change: Callable[[S], S]) -> None:
         """Replace each sample of one kind by the result of a function."""
-        self._of[kind] = [change(sample) for sample in self.of(kind)]
+        self._by_kind[kind] = [change(sample) for sample in self.by_kind(kind)]
 
     def unchanged_ns(self, collector: str) -> int:
         """Time until which nothing that a collector reports had changed; 0: first read."""

@@ -27,15 +27,24 @@ import msgspec
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.processes import INIT, MAX_KNOWN, Processes, is_launcher, is_runner, is_script, key_of, title
-from ckptprof.frameworks.programs import RUNNERS
-from ckptprof.frameworks.runkeys import run_of, told_name
+from ckptprof.detect.world.processes import (
+    INIT,
+    MAX_KNOWN,
+    Processes,
+    is_launcher,
+    is_runner,
+    is_script,
+    job_title,
+    key_of,
+)
+from ckptprof.frameworks.program_names import RUNNERS
+from ckptprof.frameworks.runkeys import identify_run, user_run_name
 from ckptprof.model import Run
 from ckptprof_collectors.samples import ProcessInfo
 
 
 @dataclass(slots=True, eq=False)
-class _Group:
+class _JobGroup:
     """The processes of one job; its name never changes, unless a shell gave it."""
 
     name: str
@@ -51,10 +60,10 @@ class Jobs(Processes):
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
         """`monitor_pids` are ckptprof's own processes and never the root of a job."""
         super().__init__(monitor_pids)
-        self._groups: Bounded[tuple[object, ...], list[_Group]] = Bounded(MAX_KNOWN, on_drop=self._free_names)
-        self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _Group]] = {}
-        self._holders: dict[str, _Group] = {}
-        self._gone: dict[ProcessKey, None] = {}  # exited long ago, but others descend from them
+        self._groups: Bounded[tuple[object, ...], list[_JobGroup]] = Bounded(MAX_KNOWN, on_drop=self._free_names)
+        self._group_of: dict[ProcessKey, tuple[tuple[object, ...], _JobGroup]] = {}
+        self._group_by_name: dict[str, _JobGroup] = {}
+        self._exited: dict[ProcessKey, None] = {}  # exited long ago, but others descend from them
         self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
 
     def observe(self, info: ProcessInfo) -> None:
@@ -68,15 +77,15 @@ class Jobs(Processes):
         if rank is not None and is_script(described):
             self._ranked[key] = rank
 
-    def _dropped(self, process: ProcessKey, info: ProcessInfo) -> None:
+    def _forget_process(self, process: ProcessKey, info: ProcessInfo) -> None:
         self._leave(process)
-        super()._dropped(process, info)
+        super()._forget_process(process, info)
         self._group_of.pop(process, None)
-        self._gone.pop(process, None)
+        self._exited.pop(process, None)
 
-    def end(self, process: ProcessKey) -> None:
+    def record_exit(self, process: ProcessKey) -> None:
         """Record that a process has exited: its rank, and finally the name of its job, may be used again."""
-        super().end(process)
+        super().record_exit(process)
         self._leave(process)
 
     def _leave(self, process: ProcessKey) -> None:
@@ -85,50 +94,50 @@ class Jobs(Processes):
         if found is not None:
             found[1].living.pop(process, None)
 
-    def forget(self, gone: Iterable[ProcessKey]) -> None:
+    def forget(self, exited: Iterable[ProcessKey]) -> None:
         """Drop processes that exited long ago, unless living ones descend from them."""
-        self._gone.update((process, None) for process in gone if process in self._infos)
-        if not self._gone:
+        self._exited.update((process, None) for process in exited if process in self._infos)
+        if not self._exited:
             return
         needed: set[ProcessKey] = set()
         for process, info in self._infos.items():
-            above = None if process in self._gone else self._current.get(info.parent_pid)
+            above = None if process in self._exited else self._current.get(info.parent_pid)
             while above is not None and above not in needed:
                 needed.add(above)
                 above = self._current.get(self._infos[above].parent_pid)
-        for process in [process for process in self._gone if process not in needed]:
-            self._dropped(process, self._infos.pop(process))
-        met = {id(group) for _, group in self._group_of.values()}
+        for process in [process for process in self._exited if process not in needed]:
+            self._forget_process(process, self._infos.pop(process))
+        in_use = {id(group) for _, group in self._group_of.values()}
         for key, groups in list(self._groups.items()):
-            left = [group for group in groups if group.living or id(group) in met]
-            if left:
-                self._groups[key] = left
+            remaining = [group for group in groups if group.living or id(group) in in_use]
+            if remaining:
+                self._groups[key] = remaining
             else:
                 del self._groups[key]
-        for name, group in list(self._holders.items()):
-            if not group.living and id(group) not in met:
-                del self._holders[name]
+        for name, group in list(self._group_by_name.items()):
+            if not group.living and id(group) not in in_use:
+                del self._group_by_name[name]
 
     def job_of(self, process: ProcessKey) -> str:
         """Name of the job: equal for all its processes, in whatever order they were described."""
-        info = self._told(process)
+        info = self._info_or_parent(process)
         if info is None or (process not in self._infos and not is_script(info)):
             return f"pid-{process[0]}"
         return self._group(info).name
 
-    def _group(self, info: ProcessInfo) -> _Group:
+    def _group(self, info: ProcessInfo) -> _JobGroup:
         process = (info.pid, info.start_ticks)
         top = self._wrapper(info) if rendezvous.is_rank(info.environment) else self._root(info)
         key = self._key(info, top)
         known = self._group_of.get(process)
         if known is not None and known[0] == key:
-            self._rename(known[1], info, top)
+            self._rename_after_exec(known[1], info, top)
             return known[1]
         groups = self._groups.get(key, [])
         group = next((group for group in reversed(groups) if self._may_join(group, info, top)), None)
         if group is None:
-            group = self._found(key, info, top)
-        self._rename(group, info, top)
+            group = self._create_group(key, info, top)
+        self._rename_after_exec(group, info, top)
         self._group_of[process] = key, group
         group.living[process] = rendezvous.rank_of(info.environment) if process == key_of(top) else None
         return group
@@ -137,14 +146,14 @@ class Jobs(Processes):
         environment = info.environment
         if not rendezvous.is_rank(environment):
             return "tree", top.pid, top.start_ticks
-        where = rendezvous.meeting(environment, info.cgroup)
+        where = rendezvous.meeting_place(environment, info.cgroup)
         if where is not None:
             return where
         if top.parent_pid <= INIT:
-            return "orphans", info.uid, info.cgroup, title(info, top), environment.get("WORLD_SIZE")
+            return "orphans", info.uid, info.cgroup, job_title(info, top), environment.get("WORLD_SIZE")
         return "siblings", top.parent_pid
 
-    def _may_join(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> bool:
+    def _may_join(self, group: _JobGroup, info: ProcessInfo, top: ProcessInfo) -> bool:
         """Whether it fits into a group: a second living process of the same rank belongs to another job."""
         living = [process for process in group.living if self._current.get(process[0]) == process]
         if not living:
@@ -158,98 +167,98 @@ class Jobs(Processes):
                 return other.parent_pid != top.parent_pid and top.parent_pid > INIT
         return True
 
-    def _found(self, key: tuple[object, ...], info: ProcessInfo, top: ProcessInfo) -> _Group:
-        group = _Group("", "", top, 0)
-        self._call(group, info, top)
+    def _create_group(self, key: tuple[object, ...], info: ProcessInfo, top: ProcessInfo) -> _JobGroup:
+        group = _JobGroup("", "", top, 0)
+        self._name_group(group, info, top)
         self._groups[key] = [*(other for other in self._groups.get(key, []) if other.living), group]
-        self._holders[group.name] = group
+        self._group_by_name[group.name] = group
         return group
 
-    def _call(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> None:
+    def _name_group(self, group: _JobGroup, info: ProcessInfo, top: ProcessInfo) -> None:
         started_by = self._launcher(top) if rendezvous.is_rank(info.environment) else top
-        group.root = started_by.pid if started_by is not None else self._number(info, top)
+        group.root = started_by.pid if started_by is not None else self._naming_pid(info, top)
         root, line = started_by or top, self.ancestors(info)
-        group.program = title(*(line[: line.index(root) + 1] if root in line else (info, root)))
+        group.program = job_title(*(line[: line.index(root) + 1] if root in line else (info, root)))
         group.name, *more = self._names_of(group.program, info, top, group.root)
         for wanted in (group.name, *more):
-            holder = self._holders.get(wanted)
-            if holder is None or not holder.living or self._are_one(holder, group):
+            other = self._group_by_name.get(wanted)
+            if other is None or not other.living or self._are_same_job(other, group):
                 group.name = wanted
                 break
 
-    def _rename(self, group: _Group, info: ProcessInfo, top: ProcessInfo) -> None:
+    def _rename_after_exec(self, group: _JobGroup, info: ProcessInfo, top: ProcessInfo) -> None:
         if group.program.removeprefix("-") not in RUNNERS or is_runner(info):
             return
-        if self._holders.get(group.name) is group:
-            del self._holders[group.name]
-        self._call(group, info, top)
-        self._holders[group.name] = group
+        if self._group_by_name.get(group.name) is group:
+            del self._group_by_name[group.name]
+        self._name_group(group, info, top)
+        self._group_by_name[group.name] = group
 
     @staticmethod
     def _names_of(program: str, info: ProcessInfo, top: ProcessInfo, number: int) -> tuple[str, ...]:
         """Preferred name of a job, then the alternatives if another job has it."""
-        port = rendezvous.number(info.environment, ("MASTER_PORT",))
+        port = rendezvous.first_number(info.environment, ("MASTER_PORT",))
         if "SLURM_JOB_ID" in info.environment:
             name = f"slurm-{info.environment['SLURM_JOB_ID']}"
             return name, f"{name}:{program}-{number}", f"{name}:{program}-{top.pid}"
-        name = f"{program}-{told_name(info.environment) or number}"
+        name = f"{program}-{user_run_name(info.environment) or number}"
         return name, *((f"{name}:{port}",) if port else ()), f"{program}-{top.pid}", f"{name}:{top.pid}"
 
-    def _number(self, info: ProcessInfo, top: ProcessInfo) -> int:
+    def _naming_pid(self, info: ProcessInfo, top: ProcessInfo) -> int:
         """Choose the pid in the name of a job of ranks whose launcher is unknown."""
         alone = (rendezvous.size_of(info.environment) or 1) <= 1
         return top.pid if alone or top.parent_pid <= INIT or top.parent_pid in self._monitors else top.parent_pid
 
-    def _are_one(self, holder: _Group, group: _Group) -> bool:
+    def _are_same_job(self, other: _JobGroup, group: _JobGroup) -> bool:
         """Whether two groups are one job: one started the other, or both have one launcher."""
-        if holder.root == group.root and holder.top.parent_pid == group.top.parent_pid:
+        if other.root == group.root and other.top.parent_pid == group.top.parent_pid:
             launcher = self._launcher(group.top)
             return launcher is not None and is_launcher(launcher)
-        return self._starts(holder.top, group.top) or self._starts(group.top, holder.top)
+        return self._starts(other.top, group.top) or self._starts(group.top, other.top)
 
     def _starts(self, above: ProcessInfo, below: ProcessInfo) -> bool:
         for_others = is_launcher(above) or not is_script(above)
         return for_others and key_of(above) in {key_of(info) for info in self.ancestors(below)}
 
-    def _free_names(self, _: tuple[object, ...], groups: list[_Group]) -> None:
+    def _free_names(self, _: tuple[object, ...], groups: list[_JobGroup]) -> None:
         for group in groups:
-            if self._holders.get(group.name) is group:
-                del self._holders[group.name]
+            if self._group_by_name.get(group.name) is group:
+                del self._group_by_name[group.name]
 
     def rank(self, process: ProcessKey) -> int | None:
         """Rank of the process by its environment; None: unknown."""
-        info = self._told(process)
+        info = self._info_or_parent(process)
         return rendezvous.rank_of(info.environment) if info is not None else None
 
     def owner(self, process: ProcessKey) -> int | None:
         """User id of the process; None: unknown."""
-        info = self._told(process)
+        info = self._info_or_parent(process)
         return info.uid if info is not None else None
 
     def ranks(self, process: ProcessKey) -> int | None:
         """Count the ranks of the job by the environment; None: unknown."""
-        info = self._told(process)
+        info = self._info_or_parent(process)
         return rendezvous.size_of(info.environment) if info is not None else None
 
     def run(self, process: ProcessKey) -> Run | None:
         """Identify the run that joins its job with other nodes; None: unknown."""
-        info = self._told(process)
-        run = run_of(info.environment, info.cgroup) if info is not None else None
+        info = self._info_or_parent(process)
+        run = identify_run(info.environment, info.cgroup) if info is not None else None
         return None if run is None else msgspec.structs.replace(run, ranks=self.ranks(process))
 
-    def are_all_here(self, process: ProcessKey) -> bool:
+    def are_all_ranks_local(self, process: ProcessKey) -> bool:
         """Whether all ranks of its job run on this host, by its environment."""
-        info = self._told(process)
+        info = self._info_or_parent(process)
         return info is None or (rendezvous.size_of(info.environment) or 1) <= rendezvous.local_size_of(info.environment)
 
-    def are_elsewhere(self, process: ProcessKey) -> bool:
+    def has_other_nodes(self, process: ProcessKey) -> bool:
         """Whether its run has other nodes, by its environment."""
         run = self.run(process)
         return run is not None and (run.nodes or 1) > 1
 
-    def living_ranks(self, process: ProcessKey) -> set[int]:
+    def local_living_ranks(self, process: ProcessKey) -> set[int]:
         """Ranks of its job that are alive on this host."""
-        info = self._told(process)
+        info = self._info_or_parent(process)
         if info is None:
             return set()
         group = self._group(info)

@@ -2,7 +2,8 @@
 
 The model. /proc/PID/io has two counters for each direction. rchar and wchar rise when a call returns; read_bytes and
 write_bytes when pages are fetched or dirtied, which may be long before the call returns (a write of 2 GB in one call)
-or without any call (page faults, io_uring). `_Ahead` merges both: bytes that were counted early are subtracted once
+or without any call (page faults, io_uring). `_EarlyBytes` merges both: bytes that were counted early are subtracted
+once
 their call returns, so that each byte is reported once, as early as it was observed.
 
 The kernel adds the counters of a child to its parent's when the parent waits for it. They are subtracted again, or a
@@ -28,24 +29,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.detect.tolerances import LATE_NS
+from ckptprof.detect.tolerances import LATE_COUNTER_NS
 from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.samples import ProcessIo, ProcessStat
 
 ACTIVE_BYTES = 16 << 10  # in one interval; less is the noise of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
-_PIECE_BYTES = 16 << 10  # per call on average; modules are read in smaller ones: PyTorch's 24 MB in 2,335 calls
+_BULK_CALL_BYTES = 16 << 10  # per call on average; modules are read in smaller ones: PyTorch's 24 MB in 2,335 calls
 _INHERITED = ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "write_bytes")
 
 
-class Interval(NamedTuple):
+class ProcessInterval(NamedTuple):
     """Transfers of one process between two ticks; CLOCK_MONOTONIC. What was not observed is 0."""
 
     start_ns: int
     end_ns: int
     read_bytes: int = 0  # read(2) and its kin, and what came from storage before (read-ahead, page faults, io_uring)
-    wrote_bytes: int = 0  # written and not reported before: a long write(2) dirties pages before it returns
+    new_written_bytes: int = 0  # written and not reported before: a long write(2) dirties pages before it returns
     written_bytes: int = 0  # by the `writes` of this interval (wchar)
     returned_bytes: int = 0  # by the `reads` of this interval (rchar): positions advance by it
     reads: int = 0
@@ -57,15 +58,15 @@ class Interval(NamedTuple):
     grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
     busy: float | None = None  # share of one core that the process used
 
-    def moved(self, *, writes: bool) -> int:
+    def transferred(self, *, writes: bool) -> int:
         """Bytes that are evidence of writing or of reading."""
-        return self.wrote_bytes if writes else self.read_bytes
+        return self.new_written_bytes if writes else self.read_bytes
 
 
 _START_NS, _END_NS = itemgetter(0), itemgetter(1)  # of an interval
 
 
-class Run(NamedTuple):
+class ActivityRun(NamedTuple):
     """Activity without a longer pause; edges interpolated within the first and last interval."""
 
     start_ns: int
@@ -74,46 +75,49 @@ class Run(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Ahead:
+class _EarlyBytes:
     """Bytes that were counted before their call returned."""
 
-    told_bytes: int = 0
-    told_ns: int = 0
+    reported_bytes: int = 0
+    reported_ns: int = 0
 
-    def new(self, at_ns: int, called: int, moved: int, *, asked: bool = True) -> int:
+    def unreported(self, at_ns: int, called: int, transferred: int, *, is_requested: bool = True) -> int:
         """Bytes not reported yet, of those that calls returned and those to or from the page cache.
 
         `asked`: calls will return these bytes; otherwise page faults of mappings requested them.
         """
-        if at_ns - self.told_ns > LATE_NS:
-            self.told_bytes = 0
-        told, self.told_bytes = self.told_bytes, max(0, self.told_bytes + (moved if asked else 0) - called)
-        if moved > 0:
-            self.told_ns = at_ns
-        return max(moved, called - told)
+        if at_ns - self.reported_ns > LATE_COUNTER_NS:
+            self.reported_bytes = 0
+        reported, self.reported_bytes = (
+            self.reported_bytes,
+            max(0, self.reported_bytes + (transferred if is_requested else 0) - called),
+        )
+        if transferred > 0:
+            self.reported_ns = at_ns
+        return max(transferred, called - reported)
 
 
 @dataclass(slots=True)
 class ProcessHistory:
     """The recent intervals of one process."""
 
-    intervals: list[Interval] = field(
+    intervals: list[ProcessInterval] = field(
         default_factory=list
     )  # an empty deque allocates 64, and most processes transfer little
     last_io: ProcessIo | None = None
     last_stat: ProcessStat | None = None
     first_ns: int = 0  # the first tick at which its bytes were read
     last_ns: int = 0  # the last tick at which the process was read, changed or not
-    inherited: list[tuple[int, ProcessIo]] = field(default_factory=list)  # (exit time, counters) of children
+    child_counters: list[tuple[int, ProcessIo]] = field(default_factory=list)  # (exit time, counters) of children
     _grown_bytes: int = 0  # not yet in an interval
-    _writing: tuple[int, int, list[Run]] | None = None  # (how many intervals, the end of the last, runs)
-    _fetched: _Ahead = field(default_factory=_Ahead)
-    _dirtied: _Ahead = field(default_factory=_Ahead)
-    _heir: list[int] = field(default_factory=list)  # when children ended
+    _cached_runs: tuple[int, int, list[ActivityRun]] | None = None  # (how many intervals, the end of the last, runs)
+    _fetched: _EarlyBytes = field(default_factory=_EarlyBytes)
+    _dirtied: _EarlyBytes = field(default_factory=_EarlyBytes)
+    _child_exit_times: list[int] = field(default_factory=list)  # when children ended
 
     def observe(
         self, at_ns: int, previous_tick_ns: int, io: ProcessIo | None, stat: ProcessStat | None, ticks_per_second: int
-    ) -> Interval | None:
+    ) -> ProcessInterval | None:
         """Ingest the samples of one tick (None: unchanged); return the interval if anything was transferred.
 
         A counter that went back gives no difference: it starts again.
@@ -129,7 +133,7 @@ class ProcessHistory:
             major_faults = max(0, stat.major_faults - stat_before.major_faults)
             self._grown_bytes += _rise(_anonymous(stat_before), _anonymous(stat))
             if _rise(stat_before.child_minor_faults, stat.child_minor_faults) > 0:
-                self._inherit_at(at_ns)  # it waited for a child, whose counters are now in its own
+                self._record_child_exit(at_ns)  # it waited for a child, whose counters are now in its own
         self.first_ns = self.first_ns or (at_ns if io is not None else 0)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
         mapped = resident > 0 or minor_faults > 0
@@ -139,9 +143,9 @@ class ProcessHistory:
         if counts is None or not (any(counts) or mapped):
             return None
         called, fetched, written, dirtied, reads, writes = counts
-        read = self._fetched.new(at_ns, called, fetched, asked=not major_faults)
-        wrote = self._dirtied.new(at_ns, written, dirtied)
-        interval = Interval(
+        read = self._fetched.unreported(at_ns, called, fetched, is_requested=not major_faults)
+        wrote = self._dirtied.unreported(at_ns, written, dirtied)
+        interval = ProcessInterval(
             start_ns, at_ns, read, wrote, written, called, reads, writes, fetched, resident, minor_faults, major_faults,
             self._grown_bytes, busy,
         )  # fmt: skip
@@ -149,47 +153,47 @@ class ProcessHistory:
         self.intervals.append(interval)
         return interval
 
-    def writing_runs(self) -> list[Run]:
+    def writing_runs(self) -> list[ActivityRun]:
         """Find the runs of writing; cached, since tens of thousands of files may query them."""
         last_ns = self.intervals[-1].end_ns if self.intervals else 0
-        known = self._writing
-        if known is None or known[:2] != (len(self.intervals), last_ns):
-            found = runs((one.start_ns, one.end_ns, one.wrote_bytes) for one in self.intervals)
-            known = self._writing = (len(self.intervals), last_ns, found)
-        return known[2]
+        cached = self._cached_runs
+        if cached is None or cached[:2] != (len(self.intervals), last_ns):
+            found = find_runs((one.start_ns, one.end_ns, one.new_written_bytes) for one in self.intervals)
+            cached = self._cached_runs = (len(self.intervals), last_ns, found)
+        return cached[2]
 
-    def inherit(self, at_ns: int, io: ProcessIo) -> None:
+    def add_child_counters(self, at_ns: int, io: ProcessIo) -> None:
         """Record the counters of a child that exited: the kernel adds them to its parent when that waits for it.
 
         (kernel/exit.c, wait_task_zombie: task_io_accounting_add)
         """
-        self.inherited = [(when, child) for when, child in self.inherited if at_ns - when < LATE_NS]
-        self.inherited.append((at_ns, io))
-        self._inherit_at(at_ns)
+        self.child_counters = [(when, child) for when, child in self.child_counters if at_ns - when < LATE_COUNTER_NS]
+        self.child_counters.append((at_ns, io))
+        self._record_child_exit(at_ns)
 
-    def _inherit_at(self, at_ns: int) -> None:
-        self._heir.append(at_ns)
-        del self._heir[:-MAX_RECENT]
+    def _record_child_exit(self, at_ns: int) -> None:
+        self._child_exit_times.append(at_ns)
+        del self._child_exit_times[:-MAX_RECENT]
 
-    def was_heir(self, start_ns: int, end_ns: int) -> bool:
+    def had_child_exit(self, start_ns: int, end_ns: int) -> bool:
         """Whether a child exited or was waited for in this time, so that its counters were added."""
-        return any(start_ns <= at_ns <= end_ns for at_ns in self._heir)
+        return any(start_ns <= at_ns <= end_ns for at_ns in self._child_exit_times)
 
     def _with_children(self, at_ns: int, io: ProcessIo | None) -> ProcessIo | None:
         """Counters of the last sample, plus those of children that were added since."""
         before = self.last_io
-        if before is None or io is None or not self.inherited:
+        if before is None or io is None or not self.child_counters:
             return before
-        left = []
-        for when, child in self.inherited:
+        pending = []
+        for when, child in self.child_counters:
             sums = map(add, msgspec.structs.astuple(before)[2:], msgspec.structs.astuple(child)[2:])
             raised = ProcessIo(before.pid, before.start_ticks, *sums)
             # bytes read from disks may be added later
             if all(getattr(io, name) >= getattr(raised, name) for name in _INHERITED):
                 before = raised
-            elif at_ns - when < LATE_NS:
-                left.append((when, child))
-        self.inherited = left
+            elif at_ns - when < LATE_COUNTER_NS:
+                pending.append((when, child))
+        self.child_counters = pending
         return before
 
     def forget_before(self, at_ns: int) -> None:
@@ -197,7 +201,7 @@ class ProcessHistory:
         if self.intervals and self.intervals[0].end_ns < at_ns:
             self.intervals = list(itertools.dropwhile(lambda interval: interval.end_ns < at_ns, self.intervals))
 
-    def between(self, start_ns: int, end_ns: int) -> list[Interval]:
+    def between(self, start_ns: int, end_ns: int) -> list[ProcessInterval]:
         """Select the intervals that overlap a time."""
         first = bisect_right(self.intervals, start_ns, key=_END_NS)
         return self.intervals[first : bisect_left(self.intervals, end_ns, first, key=_START_NS)]
@@ -206,17 +210,17 @@ class ProcessHistory:
         """Bytes returned by its read calls in the intervals that overlap a time."""
         return sum(interval.returned_bytes for interval in self.between(start_ns, end_ns))
 
-    def loaded_bytes(self, start_ns: int, end_ns: int) -> int:
+    def bulk_returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes that it may have read of large files not observed open: small calls return modules, logs and /proc."""
         around = self.between(start_ns, end_ns)
-        return sum(one.returned_bytes for one in around if one.returned_bytes >= one.reads * _PIECE_BYTES)
+        return sum(one.returned_bytes for one in around if one.returned_bytes >= one.reads * _BULK_CALL_BYTES)
 
     def wrote_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes written in the intervals that overlap a time."""
-        return sum(interval.wrote_bytes for interval in self.between(start_ns, end_ns))
+        return sum(interval.new_written_bytes for interval in self.between(start_ns, end_ns))
 
 
-class Histories(dict[ProcessKey, ProcessHistory]):
+class ProcessHistories(dict[ProcessKey, ProcessHistory]):
     """Histories of the observed processes; a missing one is empty, and not stored."""
 
     def __missing__(self, _: ProcessKey) -> ProcessHistory:
@@ -256,9 +260,9 @@ def _difference(before: ProcessIo | None, after: ProcessIo | None) -> tuple[int,
     return read, fetched, written, dirtied, reads, writes
 
 
-def runs(
+def find_runs(
     intervals: Iterable[tuple[int, int, int]], *, gap_ns: int = GAP_NS, active_bytes: int = ACTIVE_BYTES
-) -> list[Run]:
+) -> list[ActivityRun]:
     """Join (start, end, bytes) intervals into runs, interpolating both edges.
 
     The first and last interval are only partly filled: at the rate of their neighbour inside the run their bytes take
@@ -275,14 +279,14 @@ def runs(
     return [_edges(members) for members in found]
 
 
-def _edges(members: list[tuple[int, int, int]]) -> Run:
+def _edges(members: list[tuple[int, int, int]]) -> ActivityRun:
     total = sum(member[2] for member in members)
     first, last = members[0], members[-1]
     if len(members) == 1:
-        return Run(first[0], last[1], total)
+        return ActivityRun(first[0], last[1], total)
     start_ns = max(first[0], first[1] - _duration(first, members[1]))
     end_ns = min(last[1], last[0] + _duration(last, members[-2]))
-    return Run(start_ns, end_ns, total)
+    return ActivityRun(start_ns, end_ns, total)
 
 
 def _duration(edge: tuple[int, int, int], inner: tuple[int, int, int]) -> int:

@@ -6,18 +6,18 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, LATE_NS, LITTLE_SHARE, MANY, MOST_SHARE
-from ckptprof.detect.world.counter_history import UNSEEN, CounterHistories, CounterHistory, known
+from ckptprof.detect.tolerances import AT_ONCE_NS, LATE_COUNTER_NS, LITTLE_SHARE, MANY, MOST_SHARE
+from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory, value_or_none
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import cut, length
+from ckptprof.detect.world.spans import clip, length
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
-_STRAY_TICKS = 2  # in user mode, among kernel time: listing what is deleted takes some
-_MOST_BYTES = 37_440  # of one process, 585 samples: a node has hundreds
+_MAX_STRAY_TICKS = 2  # in user mode, among kernel time: listing what is deleted takes some
+_HISTORY_BYTES = 37_440  # of one process, 585 samples: a node has hundreds
 _Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT THREADS", start=0)
 
 
-class Usage(NamedTuple):
+class UsageTotals(NamedTuple):
     """Of one process between two times."""
 
     busy: float  # cores on average
@@ -26,7 +26,7 @@ class Usage(NamedTuple):
     grown_bytes: int  # of anonymous memory; negative if it shrank
 
 
-class MemoryLook(NamedTuple):
+class MemoryChange(NamedTuple):
     """Anonymous memory of one process from one sample to the next."""
 
     start_ns: int
@@ -43,120 +43,126 @@ class ProcessUsage:
         self._page_bytes = page_bytes
         self._ticks_per_second = max(1, ticks_per_second)
         self._stats: CounterHistories[ProcessKey] = CounterHistories(
-            lambda: CounterHistory(len(_Column), most_bytes=_MOST_BYTES)
+            lambda: CounterHistory(len(_Column), max_bytes=_HISTORY_BYTES)
         )
-        self._pauses: CounterHistories[ProcessKey] = CounterHistories(lambda: CounterHistory(2, most_bytes=_MOST_BYTES))
+        self._pauses: CounterHistories[ProcessKey] = CounterHistories(
+            lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)
+        )
 
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
         """Ingest one sample; until `unchanged_ns` nothing had changed since the previous one."""
         ticks = stat.user_ticks + stat.system_ticks
         anonymous = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
-        resident = UNSEEN if stat.rss_bytes is None else stat.rss_bytes
+        resident = UNOBSERVED if stat.rss_bytes is None else stat.rss_bytes
         faults = stat.minor_faults, stat.major_faults
         values = (ticks, stat.user_ticks, *faults, anonymous, resident, stat.threads)
-        self._stats.update_of((stat.pid, stat.start_ticks)).add(at_ns, values, unchanged_ns)
+        self._stats.touch((stat.pid, stat.start_ticks)).add(at_ns, values, unchanged_ns)
 
-    def pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
+    def record_pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
         """Record how long the kernel has blocked a process so far."""
-        past = self._pauses.update_of((pause.pid, pause.start_ticks))
-        if not past:  # it had not been paused before
-            past.add(min(unchanged_ns, at_ns - 1), (0, 0))
-        past.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
+        history = self._pauses.touch((pause.pid, pause.start_ticks))
+        if not history:  # it had not been paused before
+            history.add(min(unchanged_ns, at_ns - 1), (0, 0))
+        history.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
 
-    def used(self, process: ProcessKey, start_ns: int, end_ns: int) -> Usage | None:
+    def totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> UsageTotals | None:
         """Total what a process used; None: no sample by then."""
-        past = self._stats[process]
-        counts = past.difference(start_ns, end_ns) if end_ns > start_ns else None
+        history = self._stats[process]
+        counts = history.difference(start_ns, end_ns) if end_ns > start_ns else None
         if counts is None:
             return None
         ticks, _, minor_faults, major_faults, anonymous, *_ = counts
-        seconds = (end_ns - max(start_ns, past.first_ns)) / 1e9
-        return Usage(
+        seconds = (end_ns - max(start_ns, history.first_ns)) / 1e9
+        return UsageTotals(
             busy=max(0.0, ticks) / self._ticks_per_second / seconds,
             minor_faults=round(max(0.0, minor_faults)),
             major_faults=round(max(0.0, major_faults)),
             grown_bytes=round(anonymous),
         )
 
-    def in_kernel_until(self, process: ProcessKey, start_ns: int, since_ns: int, until_ns: int) -> int | None:
+    def kernel_time_end_ns(self, process: ProcessKey, start_ns: int, since_ns: int, until_ns: int) -> int | None:
         """Find until when a process ran from a time on, almost only in kernel mode; None if it did not.
 
         Nor if it ran mostly in kernel mode both before `start_ns` and afterwards; and if it never returned to user
         mode, the kernel was cleaning up after its exit.
         """
-        past = self._stats[process]
-        if not past:
+        history = self._stats[process]
+        if not history:
             return None
-        looks = [one for one in past.looks(since_ns, until_ns) if since_ns <= one[0] <= until_ns]
-        begin_ns, begin = looks[0] if looks else (0, ())
+        samples = [one for one in history.samples(since_ns, until_ns) if since_ns <= one[0] <= until_ns]
+        first_ns, first = samples[0] if samples else (0, ())
         last_ns, in_kernel = since_ns, 0
-        for at_ns, counts in looks:
-            own = counts[_Column.USER] - begin[_Column.USER]
-            ran = counts[_Column.TICKS] - begin[_Column.TICKS]
-            if own > max(_STRAY_TICKS, LITTLE_SHARE * ran):
+        for at_ns, counts in samples:
+            own = counts[_Column.USER] - first[_Column.USER]
+            ran = counts[_Column.TICKS] - first[_Column.TICKS]
+            if own > max(_MAX_STRAY_TICKS, LITTLE_SHARE * ran):
                 if at_ns - since_ns > AT_ONCE_NS:
-                    lasts = in_kernel >= MANY and last_ns - begin_ns >= AT_ONCE_NS
-                    sides = (start_ns - LATE_NS, start_ns), (last_ns, last_ns + LATE_NS)
-                    return last_ns if lasts and any(_is_own(past, *side) for side in sides) else None
-                begin_ns, begin, in_kernel = at_ns, counts, 0  # first it lists what to delete
+                    lasts = in_kernel >= MANY and last_ns - first_ns >= AT_ONCE_NS
+                    sides = (start_ns - LATE_COUNTER_NS, start_ns), (last_ns, last_ns + LATE_COUNTER_NS)
+                    return last_ns if lasts and any(_is_mostly_user_time(history, *side) for side in sides) else None
+                first_ns, first, in_kernel = at_ns, counts, 0  # first it lists what to delete
             elif ran - own > in_kernel:
                 last_ns, in_kernel = at_ns, ran - own
         return None
 
-    def own_code(self, process: ProcessKey, until_ns: int) -> tuple[int, float] | None:
+    def user_time(self, process: ProcessKey, until_ns: int) -> tuple[int, float] | None:
         """Return (observed ns, share of a core in user mode); None: not observed."""
-        past = self._stats[process]
-        span_ns = past.by(until_ns) - past.first_ns if past else 0
-        counts = past.difference(past.first_ns, past.first_ns + span_ns) if span_ns else None
+        history = self._stats[process]
+        span_ns = history.time_by(until_ns) - history.first_ns if history else 0
+        counts = history.difference(history.first_ns, history.first_ns + span_ns) if span_ns else None
         return None if counts is None else (span_ns, counts[_Column.USER] / self._ticks_per_second / (span_ns / 1e9))
 
-    def is_one_thread(self, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
+    def is_single_threaded(self, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
         """Whether each sample around a time found the main thread alone."""
-        past = self._stats[process]
-        return bool(past) and all(counts[_Column.THREADS] == 1 for _, counts in past.looks(start_ns, end_ns))
+        history = self._stats[process]
+        return bool(history) and all(counts[_Column.THREADS] == 1 for _, counts in history.samples(start_ns, end_ns))
 
-    def growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]] | None:
+    def resident_growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]] | None:
         """List increases of resident memory in a time as (from, to, bytes); None: not sampled."""
-        past = self._stats[process]
-        if not past or known(past.last[_Column.RESIDENT]) is None:
+        history = self._stats[process]
+        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
             return None
-        return _growth(past, _Column.RESIDENT, start_ns, end_ns)
+        return _growth(history, _Column.RESIDENT, start_ns, end_ns)
 
     def growing_ns(self, process: ProcessKey, start_ns: int, end_ns: int, least_bytes: int) -> int | None:
         """Time in which anonymous memory grew by `least_bytes` per sample; None: fewer than two samples."""
-        past = self._stats[process]
-        until_ns = past.by(end_ns) if past else 0
-        if not past or until_ns <= past.by(start_ns):
+        history = self._stats[process]
+        until_ns = history.time_by(end_ns) if history else 0
+        if not history or until_ns <= history.time_by(start_ns):
             return None
-        grown = _growth(past, _Column.ANONYMOUS, start_ns, until_ns)
-        return length(cut([one[:2] for one in grown if one[2] >= least_bytes], [(start_ns, end_ns)]))
+        grown = _growth(history, _Column.ANONYMOUS, start_ns, until_ns)
+        return length(clip([one[:2] for one in grown if one[2] >= least_bytes], [(start_ns, end_ns)]))
 
-    def memory(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[MemoryLook]:
+    def memory_changes(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[MemoryChange]:
         """List the changes of anonymous memory in a time."""
-        past = self._stats[process]
+        history = self._stats[process]
         pairs = (
-            pairwise(past.looks(start_ns, end_ns)) if past and known(past.last[_Column.RESIDENT]) is not None else ()
+            pairwise(history.samples(start_ns, end_ns))
+            if history and value_or_none(history.last_values[_Column.RESIDENT]) is not None
+            else ()
         )
         return [
-            MemoryLook(
+            MemoryChange(
                 since_ns,
                 until_ns,
-                now[_Column.ANONYMOUS] - had[_Column.ANONYMOUS],
-                (now[_Column.MINOR_FAULTS] - had[_Column.MINOR_FAULTS]) * self._page_bytes,
+                now[_Column.ANONYMOUS] - before[_Column.ANONYMOUS],
+                (now[_Column.MINOR_FAULTS] - before[_Column.MINOR_FAULTS]) * self._page_bytes,
                 now[_Column.ANONYMOUS],
             )
-            for (since_ns, had), (until_ns, now) in pairs
+            for (since_ns, before), (until_ns, now) in pairs
         ]
 
-    def touched_of_files(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
+    def file_memory_growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Growth of memory shared with files since a time, at most; 0 if not observed."""
-        past = self._stats[process]
-        if not past or known(past.last[_Column.RESIDENT]) is None:
+        history = self._stats[process]
+        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
             return 0
-        levels = [counts[_Column.RESIDENT] - counts[_Column.ANONYMOUS] for _, counts in past.looks(start_ns, end_ns)]
+        levels = [
+            counts[_Column.RESIDENT] - counts[_Column.ANONYMOUS] for _, counts in history.samples(start_ns, end_ns)
+        ]
         return max(levels) - levels[0] if levels else 0
 
-    def paused(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
+    def pause_totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (number, ns) of pauses by the kernel; None: no pause of this process was ever reported."""
         if process not in self._pauses:
             return None
@@ -164,14 +170,14 @@ class ProcessUsage:
         return round(pauses), round(paused_ns)
 
     @property
-    def kept_bytes(self) -> int:
+    def retained_bytes(self) -> int:
         """Memory used, approximately."""
-        return self._stats.kept_bytes + self._pauses.kept_bytes
+        return self._stats.retained_bytes + self._pauses.retained_bytes
 
-    def cut(self, share: float) -> None:
+    def shrink(self, share: float) -> None:
         """Thin each history to this share of its limit."""
-        self._stats.cut(share)
-        self._pauses.cut(share)
+        self._stats.shrink(share)
+        self._pauses.shrink(share)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop processes without samples since a time."""
@@ -179,11 +185,11 @@ class ProcessUsage:
         self._pauses.forget_before(at_ns)
 
 
-def _is_own(past: CounterHistory, start_ns: int, end_ns: int) -> bool:
-    counts = past.difference(start_ns, end_ns)
+def _is_mostly_user_time(history: CounterHistory, start_ns: int, end_ns: int) -> bool:
+    counts = history.difference(start_ns, end_ns)
     return counts is not None and counts[_Column.USER] >= MOST_SHARE * max(MANY, counts[_Column.TICKS])
 
 
-def _growth(past: CounterHistory, column: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
-    pairs = pairwise((at_ns, counts[column]) for at_ns, counts in past.looks(start_ns, end_ns))
-    return [(since_ns, until_ns, now - had) for (since_ns, had), (until_ns, now) in pairs if now > had]
+def _growth(history: CounterHistory, column: int, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+    pairs = pairwise((at_ns, counts[column]) for at_ns, counts in history.samples(start_ns, end_ns))
+    return [(since_ns, until_ns, now - before) for (since_ns, before), (until_ns, now) in pairs if now > before]

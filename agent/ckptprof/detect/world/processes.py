@@ -6,11 +6,11 @@ import itertools
 
 import msgspec
 
-from ckptprof.detect.tolerances import MAX_EACH
+from ckptprof.detect.tolerances import MAX_PER_ITEM
 from ckptprof.detect.world import rendezvous
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.frameworks.programs import HELPERS, INTERPRETERS, LAUNCHERS, MOVERS, RUNNERS, TOOLS
+from ckptprof.frameworks.program_names import HELPERS, INTERPRETERS, LAUNCHERS, RUNNERS, TOOLS, TRANSFER_TOOLS
 from ckptprof_collectors.samples import ProcessInfo
 
 MAX_KNOWN = 20_000
@@ -23,35 +23,39 @@ class Processes:
 
     def __init__(self, monitor_pids: tuple[int, ...] = ()) -> None:
         """`monitor_pids` are ckptprof's own processes, which are no ancestors of a job."""
-        self._infos: Bounded[ProcessKey, ProcessInfo] = Bounded(MAX_KNOWN, on_drop=self._dropped)
+        self._infos: Bounded[ProcessKey, ProcessInfo] = Bounded(MAX_KNOWN, on_drop=self._forget_process)
         self._current: dict[int, ProcessKey] = {}
         self._monitors = frozenset(monitor_pids)
         # name and parent of processes that were traced, but too short-lived to be described
         self._traced: Bounded[ProcessKey, tuple[str, int | None]] = Bounded(MAX_KNOWN)
         # children whose parent has since become another program, which did not start them
-        self._left_over: Bounded[ProcessKey, None] = Bounded(MAX_KNOWN)
+        self._children_of_exec: Bounded[ProcessKey, None] = Bounded(MAX_KNOWN)
         self._ended: set[ProcessKey] = set()  # of those that were described
 
     def _describe(self, info: ProcessInfo) -> ProcessInfo:
         """Store a description, completed by earlier ones. An orphan keeps the parent that it had."""
         key = key_of(info)
-        known = self._infos.get(key)
-        info = _while_it_lived(info, known or self._infos.get(self._current.get(info.parent_pid, (0, 0))))
-        if known is not None and info.parent_pid <= INIT < known.parent_pid:
-            info = msgspec.structs.replace(info, parent_pid=known.parent_pid)
-        elif info.is_fork and (forked_by := self._forked_by(info)) is not None:
+        previous = self._infos.get(key)
+        info = _restore_exited_info(info, previous or self._infos.get(self._current.get(info.parent_pid, (0, 0))))
+        if previous is not None and info.parent_pid <= INIT < previous.parent_pid:
+            info = msgspec.structs.replace(info, parent_pid=previous.parent_pid)
+        elif info.is_fork and (forked_by := self._find_forker(info)) is not None:
             info = msgspec.structs.replace(info, parent_pid=forked_by.pid)
         if is_helper(info) and (parent := self._above(info)) is not None and _named_itself(parent, info):
             info = msgspec.structs.replace(info, environment=parent.environment)
-        if known is not None and known.program == info.program and not info.runtimes:
-            info = msgspec.structs.replace(info, runtimes=known.runtimes)  # only a child of it could be read
-        if known is not None and is_runner(known) and not is_runner(info):  # exec: a shell runs its last command so
-            self._left_over.update((child, None) for child, one in self._infos.items() if one.parent_pid == info.pid)
+        if previous is not None and previous.program == info.program and not info.runtimes:
+            info = msgspec.structs.replace(info, runtimes=previous.runtimes)  # only a child of it could be read
+        if (
+            previous is not None and is_runner(previous) and not is_runner(info)
+        ):  # exec: a shell runs its last command so
+            self._children_of_exec.update(
+                (child, None) for child, one in self._infos.items() if one.parent_pid == info.pid
+            )
         self._infos[key] = info
         self._current[info.pid] = key
         return info
 
-    def _forked_by(self, info: ProcessInfo) -> ProcessInfo | None:
+    def _find_forker(self, info: ProcessInfo) -> ProcessInfo | None:
         """Find the process that forked it, when an intermediate process has exited.
 
         None: its parent forked it, or may have, or several processes run that program.
@@ -66,12 +70,12 @@ class Processes:
         first = [one for one in alike.values() if one.parent_pid not in alike]  # the others are also its forks
         return first[0] if len(first) == 1 else None
 
-    def end(self, process: ProcessKey) -> None:
+    def record_exit(self, process: ProcessKey) -> None:
         """Record that a process has exited."""
         if process in self._infos:
             self._ended.add(process)
 
-    def _dropped(self, process: ProcessKey, _: ProcessInfo) -> None:
+    def _forget_process(self, process: ProcessKey, _: ProcessInfo) -> None:
         self._ended.discard(process)
         if self._current.get(process[0]) == process:
             del self._current[process[0]]
@@ -79,11 +83,14 @@ class Processes:
     def __len__(self) -> int:
         return len(self._infos)
 
-    def note(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
+    def record_traced(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
         """Record name and parent of a process that was traced; it may be described later, or never."""
         if process not in self._infos:
-            known = self._traced.get(process)
-            self._traced[process] = comm, known[1] if known is not None and known[1] is not None else parent_pid
+            previous = self._traced.get(process)
+            self._traced[process] = (
+                comm,
+                previous[1] if previous is not None and previous[1] is not None else parent_pid,
+            )
 
     def comm(self, process: ProcessKey) -> str:
         """Name of a process; empty if unknown."""
@@ -94,9 +101,9 @@ class Processes:
         """Look up the description of a process; None: never described."""
         return self._infos.get(process)
 
-    def forked_by(self, process: ProcessKey) -> ProcessInfo | None:
+    def own_or_forker_info(self, process: ProcessKey) -> ProcessInfo | None:
         """Look up the description of a process, or for a short-lived fork that of its parent; None: unknown."""
-        info = self._told(process)
+        info = self._info_or_parent(process)
         if info is None or key_of(info) == process:
             return info
         comm = self.comm(process)
@@ -110,7 +117,7 @@ class Processes:
 
     def _above(self, info: ProcessInfo) -> ProcessInfo | None:
         """Find the process that started it; None: unknown, or part of ckptprof."""
-        if info.parent_pid in self._monitors or key_of(info) in self._left_over:
+        if info.parent_pid in self._monitors or key_of(info) in self._children_of_exec:
             return None
         key = self._current.get(info.parent_pid)
         parent = self._infos.get(key) if key is not None else None
@@ -119,7 +126,7 @@ class Processes:
     def ancestors(self, info: ProcessInfo) -> list[ProcessInfo]:
         """List it and its known ancestors, itself first; contradicting samples may make a circle."""
         found = {info.pid: info}
-        while len(found) < MAX_EACH and (parent := self._above(info)) is not None and parent.pid not in found:
+        while len(found) < MAX_PER_ITEM and (parent := self._above(info)) is not None and parent.pid not in found:
             info = found[parent.pid] = parent
         return list(found.values())
 
@@ -127,17 +134,17 @@ class Processes:
         line = self.ancestors(info)
         root = info
         for child, parent in itertools.pairwise(line):
-            if not belongs_to(parent, child):
+            if not is_of_same_job(parent, child):
                 break
             root = parent
         return root
 
     def _wrapper(self, info: ProcessInfo) -> ProcessInfo:
         """Find the topmost process of the same rank: a shell around it, or the rank that it helps."""
-        own = rendezvous.place(info.environment)
+        own = rendezvous.rank_place(info.environment)
         top = info
         for parent in self.ancestors(info)[1:]:
-            if rendezvous.place(parent.environment) != own or is_launcher(parent):
+            if rendezvous.rank_place(parent.environment) != own or is_launcher(parent):
                 break
             top = parent
         return top
@@ -160,18 +167,18 @@ class Processes:
 
     def is_mover(self, process: ProcessKey) -> bool:
         """Whether it is a tool that copies, packs, sends or fetches files."""
-        return not MOVERS.isdisjoint(self._names(process))
+        return not TRANSFER_TOOLS.isdisjoint(self._names(process))
 
     def _names(self, process: ProcessKey) -> tuple[str, ...]:
         info = self._infos.get(process)
         return (info.comm, info.program) if info is not None else (self.comm(process),)
 
-    def _told(self, process: ProcessKey) -> ProcessInfo | None:
+    def _info_or_parent(self, process: ProcessKey) -> ProcessInfo | None:
         info = self._infos.get(process)
         parent = self.parent(process) if info is None else None
         return self._infos.get(parent) if parent is not None else info
 
-    def works_for(self, process: ProcessKey) -> ProcessKey:
+    def rank_process(self, process: ProcessKey) -> ProcessKey:
         """Find the process that represents it among the ranks: itself, or the one that forked it as a helper."""
         info = self._infos.get(process)
         if info is None:
@@ -223,12 +230,12 @@ def _named_itself(parent: ProcessInfo, helper: ProcessInfo) -> bool:
 
     A launcher of several ranks gives each its own. A process with its own rank is a single one, or a helper itself.
     """
-    if rendezvous.rank_of(helper.environment) is None or any(rendezvous.place(parent.environment)):
+    if rendezvous.rank_of(helper.environment) is None or any(rendezvous.rank_place(parent.environment)):
         return False
     return is_helper(parent) or (is_script(parent) and rendezvous.size_of(helper.environment) == 1)
 
 
-def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
+def is_of_same_job(parent: ProcessInfo, child: ProcessInfo) -> bool:
     """Whether a child works for the job of its parent: a rank, a helper, a writer.
 
     Nothing works for a process that only runs another program, though that may be a script (`conda run`, `ckptprof
@@ -239,10 +246,10 @@ def belongs_to(parent: ProcessInfo, child: ProcessInfo) -> bool:
         return False
     if is_helper(child) or is_launcher(parent) or is_forked(parent, child):
         return True
-    return not child.runtimes or rendezvous.place(child.environment) != rendezvous.place(parent.environment)
+    return not child.runtimes or rendezvous.rank_place(child.environment) != rendezvous.rank_place(parent.environment)
 
 
-def title(*family: ProcessInfo) -> str:
+def job_title(*family: ProcessInfo) -> str:
     """Choose the program that names the job: the first script of a family, from the leaf upwards; never a shell."""
     for info in family:
         if info.program.endswith(".py"):
@@ -260,18 +267,18 @@ def key_of(info: ProcessInfo) -> ProcessKey:
     return info.pid, info.start_ticks
 
 
-def _while_it_lived(info: ProcessInfo, like: ProcessInfo | None) -> ProcessInfo:
+def _restore_exited_info(info: ProcessInfo, previous: ProcessInfo | None) -> ProcessInfo:
     """Restore the description of a process that was exiting: it loses all but its name with its memory.
 
     `like` is its earlier description, or its parent: a fork has the same program and environment.
     """
-    if like is None or info.environment or info.comm != like.comm:
+    if previous is None or info.environment or info.comm != previous.comm:
         return info
-    same = key_of(info) == key_of(like)
-    if not like.environment and not (same and info.cgroup is None and like.cgroup is not None):
+    same = key_of(info) == key_of(previous)
+    if not previous.environment and not (same and info.cgroup is None and previous.cgroup is not None):
         return info  # it had none of these variables: that they are missing is no evidence
-    if info.program not in {"", info.comm, like.program}:
+    if info.program not in {"", info.comm, previous.program}:
         return info
     return msgspec.structs.replace(
-        info, program=like.program, environment=like.environment, runtimes=info.runtimes or like.runtimes
+        info, program=previous.program, environment=previous.environment, runtimes=info.runtimes or previous.runtimes
     )

@@ -13,16 +13,16 @@ Span = tuple[int, int]  # start and end in ns of CLOCK_MONOTONIC, the end exclud
 
 def merged(spans: Iterable[Span], gap_ns: int = 0) -> list[Span]:
     """Merge spans, in order; those that overlap, touch or are at most `gap_ns` apart become one."""
-    made: list[Span] = []
+    result: list[Span] = []
     for start_ns, end_ns in sorted(spans):
-        if made and start_ns - made[-1][1] <= gap_ns:
-            made[-1] = (made[-1][0], max(made[-1][1], end_ns))
+        if result and start_ns - result[-1][1] <= gap_ns:
+            result[-1] = (result[-1][0], max(result[-1][1], end_ns))
         else:
-            made.append((start_ns, end_ns))
-    return made
+            result.append((start_ns, end_ns))
+    return result
 
 
-def cut(spans: Iterable[Span], frames: Sequence[Span]) -> list[Span]:
+def clip(spans: Iterable[Span], frames: Sequence[Span]) -> list[Span]:
     """Clip spans to frames."""
     pairs = ((max(start_ns, low_ns), min(end_ns, high_ns)) for start_ns, end_ns in spans for low_ns, high_ns in frames)
     return [pair for pair in pairs if pair[0] < pair[1]]
@@ -39,7 +39,7 @@ def overlap_ns(span: Span, frames: Iterable[Span]) -> int:
     return sum(max(0, min(end_ns, high_ns) - max(start_ns, low_ns)) for low_ns, high_ns in frames)
 
 
-class LastEnds:
+class LatestEnds:
     """The latest end among many spans that started before a time; O(log n)."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class LastEnds:
         return self._ends[at - 1] if at else 0
 
 
-class Overlaps:
+class OverlapWeights:
     """Total weight of those of many spans that overlap a frame; O(log n).
 
     A span overlaps a frame if it starts before the frame's end and ends after its start.
@@ -72,18 +72,21 @@ class Overlaps:
         own = [(span, weight) for span, weight in weighed if span[0] < span[1]]
         starts, ends = (sorted((span[at], weight) for span, weight in own) for at in (0, 1))
         self._starts, self._ends = [at_ns for at_ns, _ in starts], [at_ns for at_ns, _ in ends]
-        self._begun = [0, *accumulate(weight for _, weight in starts)]
-        self._over = [0, *accumulate(weight for _, weight in ends)]
+        self._started_weights = [0, *accumulate(weight for _, weight in starts)]
+        self._ended_weights = [0, *accumulate(weight for _, weight in ends)]
 
     def weight(self, frame: Span) -> int:
         """Total weight of the spans that overlap a frame."""
         start_ns, end_ns = frame
         if start_ns >= end_ns:
             return 0
-        return self._begun[bisect_left(self._starts, end_ns)] - self._over[bisect_right(self._ends, start_ns)]
+        return (
+            self._started_weights[bisect_left(self._starts, end_ns)]
+            - self._ended_weights[bisect_right(self._ends, start_ns)]
+        )
 
 
-class Course(Generic[T]):
+class SpanIndex(Generic[T]):
     """Items with their spans, found by time without visiting all others."""
 
     def __init__(self) -> None:
@@ -92,14 +95,14 @@ class Course(Generic[T]):
         ] = {}  # by the bit length of their duration, sorted by start
         self._number = 0
 
-    def add(self, span: Span, thing: T) -> None:
+    def add(self, span: Span, item: T) -> None:
         """Add an item."""
         self._number += 1
         row = self._rows.setdefault(max(0, span[1] - span[0]).bit_length(), [])
-        insort(row, (span[0], self._number, span[1], thing))
+        insort(row, (span[0], self._number, span[1], item))
 
     def find(self, low_ns: int, high_ns: int) -> Iterator[T]:
         """Yield the items that started by the second time, and did not end before the first."""
         for bits, row in self._rows.items():
             first, last = bisect_left(row, (low_ns - (1 << bits),)), bisect_left(row, (high_ns + 1,))
-            yield from (thing for _, _, end_ns, thing in row[first:last] if end_ns >= low_ns)
+            yield from (item for _, _, end_ns, item in row[first:last] if end_ns >= low_ns)

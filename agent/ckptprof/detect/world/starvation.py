@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from ckptprof.detect.tolerances import EDGE_NS, MAX_POINTS, NEAR_NS
+from ckptprof.detect.tolerances import EDGE_TOLERANCE_NS, MAX_POINTS, NEARBY_NS
 from ckptprof_collectors.samples import SamplerHealth
 
-_WHY = "the sampler was late: blocked by a process, on an overloaded host, or with too much to read"
+_REASON = "the sampler was late: blocked by a process, on an overloaded host, or with too much to read"
 
 
 class Starvation:
@@ -28,14 +28,18 @@ class Starvation:
         """Time without samples within a span."""
         return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
 
-    def during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
+    def limitations_during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
         """Limitation of what happened in a time, if `polled` also at its edges; empty if the sampler was on time."""
         late_ns = self.late_ns(start_ns, end_ns)
-        if late_ns >= max(1, min(NEAR_NS, end_ns - start_ns)):
-            return [f"what happened in {late_ns / 1e9:.1f} s: {_WHY}"]
-        edges = [end - start for start, end in self._spans if start <= end_ns + EDGE_NS and end >= start_ns - EDGE_NS]
-        if polled and sum(edges) >= NEAR_NS:
-            return [f"whether it extends into {sum(edges) / 1e9:.1f} s before or after: {_WHY}"]
+        if late_ns >= max(1, min(NEARBY_NS, end_ns - start_ns)):
+            return [f"what happened in {late_ns / 1e9:.1f} s: {_REASON}"]
+        edges = [
+            end - start
+            for start, end in self._spans
+            if start <= end_ns + EDGE_TOLERANCE_NS and end >= start_ns - EDGE_TOLERANCE_NS
+        ]
+        if polled and sum(edges) >= NEARBY_NS:
+            return [f"whether it extends into {sum(edges) / 1e9:.1f} s before or after: {_REASON}"]
         return []
 
     def forget_before(self, at_ns: int) -> None:

@@ -27,21 +27,21 @@ class TraceHealthHistory:
         """What the trace cannot observe on this host, by its last report."""
         return self._last.degraded if self._last is not None else ()
 
-    def attached(self, program: str) -> bool:
+    def is_attached(self, program: str) -> bool:
         """Whether a program of the trace was attached at its last report."""
         return self._last is not None and program in self._last.programs
 
-    def lost(self, start_ns: int, end_ns: int) -> list[str]:
+    def loss_limitations(self, start_ns: int, end_ns: int) -> list[str]:
         """Limitations for what was lost in a time."""
-        looks = self._lost.looks(start_ns, end_ns)
-        if not looks:
+        samples = self._lost.samples(start_ns, end_ns)
+        if not samples:
             return []
-        pairs = zip(looks[0][1], looks[-1][1], strict=True)
-        operations, moved, sessions, events = (after - before for before, after in pairs)
+        pairs = zip(samples[0][1], samples[-1][1], strict=True)
+        operations, transferred, sessions, events = (after - before for before, after in pairs)
         found = []
         if operations > 0:
             found.append(
-                f"files of {plural(operations, 'operation')} and {size(moved)}: the trace had no space for them"
+                f"files of {plural(operations, 'operation')} and {size(transferred)}: the trace had no space for them"
             )
         if sessions > 0:
             found.append(f"details of {plural(sessions, 'small file')}: too many at once, they were only counted")

@@ -14,8 +14,8 @@ from statistics import median
 from typing import NamedTuple
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, MAX_POINTS
-from ckptprof.detect.world.bounded import MAX_RECENT, MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import UNSEEN, CounterHistory, Timed, interpolated
+from ckptprof.detect.world.bounded import MAX_ENTRIES, MAX_RECENT, Bounded
+from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistory, TimedCounters, interpolated
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
@@ -24,11 +24,11 @@ from ckptprof_collectors.samples import GpuUse, ProcessExit, StackSample, Thread
 SPACING_NS = 80_000_000  # between retained samples: shares of shorter times are noise
 BASELINE_NS = 60_000_000_000  # before a save: the baseline
 _USUAL_NS = 5_000_000_000  # before that it may have imported, read or evaluated
-_LEAST_SEEN_NS = 500_000_000
-_WAKES = 1.0  # a second
-_HELD_SHARE = 0.05
+_MIN_OBSERVED_NS = 500_000_000
+_WAKES_PER_SECOND = 1.0  # a second
+_BLOCKED_SHARE = 0.05
 _MAX_GPUS = 16  # of one process
-_ASKED_STRETCHES = 8192  # cached, 0.2 KB each
+_MAX_CACHED_STRETCHES = 8192  # cached, 0.2 KB each
 
 
 class Stretch(NamedTuple):
@@ -46,11 +46,11 @@ class Rhythm:
 
     share: float
     slices_per_second: float
-    seen_ns: int  # how long it was sampled
+    observed_ns: int  # how long it was sampled
 
 
 @dataclass(slots=True)
-class _Thread:
+class _TrainingThread:
     first_ns: int | None = None  # time of the first sample
     # ns on a CPU or waiting for one, slices, bytes written and read
     times: CounterHistory = field(default_factory=lambda: CounterHistory(4))
@@ -59,131 +59,133 @@ class _Thread:
     # by GPU: (time, busy percent of the time before)
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     shares_gpu: bool = False  # with a process that may be of another job
-    room_bytes: int = 0  # the largest copy of its state
+    copy_buffer_bytes: int = 0  # the largest copy of its state
 
 
-def rhythm_of(stretches: Sequence[Stretch]) -> Rhythm | None:
+def usual_rhythm(stretches: Sequence[Stretch]) -> Rhythm | None:
     """Medians over stretches; None if these are too short."""
-    seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
-    if seen_ns < _LEAST_SEEN_NS:
+    observed_ns = sum(one.end_ns - one.start_ns for one in stretches)
+    if observed_ns < _MIN_OBSERVED_NS:
         return None
     slices = median(one.slices * 1e9 / (one.end_ns - one.start_ns) for one in stretches)  # the median ignores bursts
-    return Rhythm(median(one.share for one in stretches), slices, seen_ns)
+    return Rhythm(median(one.share for one in stretches), slices, observed_ns)
 
 
-def wakes(stretches: Sequence[Stretch]) -> bool:
+def wakes_by_itself(stretches: Sequence[Stretch]) -> bool:
     """Whether it woke by itself: a blocked thread does not, nor a launcher that waits for its workers."""
-    seen_ns = sum(one.end_ns - one.start_ns for one in stretches)
-    return sum(one.slices for one in stretches) * 1e9 >= _WAKES * seen_ns
+    observed_ns = sum(one.end_ns - one.start_ns for one in stretches)
+    return sum(one.slices for one in stretches) * 1e9 >= _WAKES_PER_SECOND * observed_ns
 
 
 class TrainingThreads:
     """Recent history of the training threads."""
 
     def __init__(self) -> None:
-        self._threads: Bounded[ProcessKey, _Thread] = Bounded(
-            MAX_THINGS, _Thread, last_ns=lambda known: known.times.last_ns
+        self._threads: Bounded[ProcessKey, _TrainingThread] = Bounded(
+            MAX_ENTRIES, _TrainingThread, last_ns=lambda known: known.times.last_ns
         )
         self._now_ns = 0
         self._previous_ns = 0
         self._saves: deque[Span] = deque(maxlen=MAX_RECENT)
         # by arguments: the sample times that were used, and the result
-        self._asked: dict[tuple[ProcessKey, int, int, int], tuple[array[int], Sequence[Stretch]]] = {}
-        self._asked_stretches = 0
+        self._cached: dict[tuple[ProcessKey, int, int, int], tuple[array[int], Sequence[Stretch]]] = {}
+        self._cached_stretches = 0
 
-    def take(self, samples: FrameSamples) -> None:
+    def ingest(self, samples: FrameSamples) -> None:
         """Ingest the samples of one frame."""
         at_ns = samples.at_ns
         self._previous_ns, self._now_ns = self._now_ns or at_ns, at_ns
-        for gone in samples.of(ProcessExit):
-            known = self._of(gone)
-            known.ended_ns = known.ended_ns or min(at_ns, self._previous_ns)  # from then on it is not idle but gone
-        for time in samples.of(ThreadTime):
+        for exited in samples.by_kind(ProcessExit):
+            thread = self._thread(exited)
+            thread.ended_ns = thread.ended_ns or min(at_ns, self._previous_ns)  # from then on it is not idle but gone
+        for time in samples.by_kind(ThreadTime):
             before_ns = min(self._previous_ns, samples.counted_before_ns((time.pid, time.start_ticks)))
-            self._take_time(at_ns, before_ns, time)
-        for stacks in samples.of(StackSample):
-            self._of(stacks).stacks.append(stacks)
-        for use in samples.of(GpuUse):
-            known = self._of(use)
-            known.shares_gpu = known.shares_gpu or use.others > 0
-            gpus = known.gpus
+            self._ingest_time(at_ns, before_ns, time)
+        for stacks in samples.by_kind(StackSample):
+            self._thread(stacks).stacks.append(stacks)
+        for use in samples.by_kind(GpuUse):
+            thread = self._thread(use)
+            thread.shares_gpu = thread.shares_gpu or use.others > 0
+            gpus = thread.gpus
             if use.gpu in gpus or len(gpus) < _MAX_GPUS:
                 gpus.setdefault(use.gpu, deque(maxlen=MAX_POINTS)).extend(use.points)
 
-    def _of(self, process: ProcessKey | ProcessExit | StackSample | GpuUse) -> _Thread:
+    def _thread(self, process: ProcessKey | ProcessExit | StackSample | GpuUse) -> _TrainingThread:
         key = process if isinstance(process, tuple) else (process.pid, process.start_ticks)
         return self._threads[key]
 
-    def _take_time(self, at_ns: int, before_ns: int, time: ThreadTime) -> None:
-        known = self._threads.update_of((time.pid, time.start_ticks))
-        known.first_ns = known.first_ns or at_ns
-        written = UNSEEN if time.written_chars is None else time.written_chars
-        read = UNSEEN if time.read_chars is None else time.read_chars
-        look = (time.on_cpu_ns + time.waited_ns, time.slices, written, read)
-        ran_ns = look[0] - known.times.last[0] if known.times else 0
+    def _ingest_time(self, at_ns: int, before_ns: int, time: ThreadTime) -> None:
+        thread = self._threads.touch((time.pid, time.start_ticks))
+        thread.first_ns = thread.first_ns or at_ns
+        written = UNOBSERVED if time.written_chars is None else time.written_chars
+        read = UNOBSERVED if time.read_chars is None else time.read_chars
+        sample = (time.on_cpu_ns + time.waited_ns, time.slices, written, read)
+        ran_ns = sample[0] - thread.times.last_values[0] if thread.times else 0
         was_read = ran_ns <= at_ns - before_ns  # else it ran before that, too, so it was not read then
-        known.times.add(at_ns, look, before_ns if was_read else 0)
+        thread.times.add(at_ns, sample, before_ns if was_read else 0)
 
     def gpu_uses(self, process: ProcessKey) -> list[list[tuple[int, int]]]:
         """For each of its GPUs, list (CLOCK_MONOTONIC ns, busy percent since the previous point)."""
-        return [list(points) for points in self._of(process).gpus.values()]
+        return [list(points) for points in self._thread(process).gpus.values()]
 
     def shares_gpu(self, process: ProcessKey) -> bool:
         """Whether another process computed on one of its GPUs, whose activity counts for both."""
-        return self._of(process).shares_gpu
+        return self._thread(process).shares_gpu
 
-    def note_save(self, start_ns: int, end_ns: int) -> None:
+    def record_save(self, start_ns: int, end_ns: int) -> None:
         """Record the time of a save, which is no baseline."""
         self._saves.append((start_ns, end_ns))
 
-    def knows(self, process: ProcessKey) -> bool:
+    def is_known(self, process: ProcessKey) -> bool:
         """Whether its main thread was sampled."""
         return process in self._threads
 
     def first_ns(self, process: ProcessKey) -> int | None:
         """Time of its first sample; None: not sampled."""
-        return self._of(process).first_ns
+        return self._thread(process).first_ns
 
     def stacks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[StackSample]:
         """Select the samples of its stacks in a time."""
-        return [one for one in self._of(process).stacks if start_ns <= one.at_ns <= end_ns]
+        return [one for one in self._thread(process).stacks if start_ns <= one.at_ns <= end_ns]
 
     def stretches(
         self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int = SPACING_NS
     ) -> Sequence[Stretch]:
         """List the stretches of its main thread in a time, each at least `least_ns` long; cached if they are final."""
-        times = self._of(process).times
+        times = self._thread(process).times
         if times.last_ns <= end_ns:
             return self._stretches(process, start_ns, end_ns, least_ns)
         key = process, start_ns, end_ns, least_ns
-        looks, found = self._asked.get(key, (None, ()))
-        if looks is not times.times:  # not cached, or samples were thinned since
+        sample_times, found = self._cached.get(key, (None, ()))
+        if sample_times is not times.times:  # not cached, or samples were thinned since
             found = self._stretches(*key)
-            self._asked_stretches += 1 + len(found)
-            if self._asked_stretches > _ASKED_STRETCHES:
-                self._asked, self._asked_stretches = {}, 1 + len(found)
-            self._asked[key] = times.times, found
+            self._cached_stretches += 1 + len(found)
+            if self._cached_stretches > _MAX_CACHED_STRETCHES:
+                self._cached, self._cached_stretches = {}, 1 + len(found)
+            self._cached[key] = times.times, found
         return found
 
     def _stretches(self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int) -> list[Stretch]:
         found: list[Stretch] = []
-        looks = iter(self._looks(process, start_ns, end_ns))
-        begin_ns, (ran_ns, had, *_) = next(looks, (0, (0, 0)))
-        for at_ns, (runnable_ns, slices, _, _) in looks:
-            span_ns = at_ns - begin_ns
+        samples = iter(self._samples(process, start_ns, end_ns))
+        since_ns, (ran_ns, slices_before, *_) = next(samples, (0, (0, 0)))
+        for at_ns, (runnable_ns, slices, _, _) in samples:
+            span_ns = at_ns - since_ns
             if span_ns < least_ns:
                 continue
             share = (runnable_ns - ran_ns) / span_ns
-            found.append(Stretch(begin_ns, at_ns, 0.0 if share < 0 else min(share, 1.0), slices - had))
-            begin_ns, ran_ns, had = at_ns, runnable_ns, slices
+            found.append(Stretch(since_ns, at_ns, 0.0 if share < 0 else min(share, 1.0), slices - slices_before))
+            since_ns, ran_ns, slices_before = at_ns, runnable_ns, slices
         return found
 
-    def recent(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
+    def recent_stretches(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
         """Yield the result of `stretches`, last first, computing only what is consumed."""
-        times, until_ns, reach_ns = self._of(process).times.times, end_ns, _USUAL_NS // 2
+        times, until_ns, reach_ns = self._thread(process).times.times, end_ns, _USUAL_NS // 2
         while until_ns - reach_ns > start_ns:
             low, high = bisect_left(times, until_ns - reach_ns), bisect_left(times, until_ns)
-            edges = (times[look] for look in range(low + 1, high) if times[look] - times[look - 1] >= SPACING_NS)
+            edges = (
+                times[sample] for sample in range(low + 1, high) if times[sample] - times[sample - 1] >= SPACING_NS
+            )
             edge_ns = next(edges, None)
             if edge_ns is None:
                 reach_ns *= 2
@@ -192,25 +194,25 @@ class TrainingThreads:
             until_ns = edge_ns
         yield from reversed(self._stretches(process, start_ns, until_ns, SPACING_NS))
 
-    def _looks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Timed]:
+    def _samples(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[TimedCounters]:
         """List samples within a time, with the counters at its edges; the last one is valid until its exit."""
-        known = self._of(process)
-        if not known.times:
+        thread = self._thread(process)
+        if not thread.times:
             return []
-        looks = known.times.looks(start_ns, end_ns)
-        until_ns = self._now_ns if known.ended_ns is None else known.ended_ns
-        if known.times.last_ns < until_ns and looks[-1][0] < end_ns:
-            held = until_ns, known.times.last
-            looks = [held] if until_ns <= start_ns else [*looks, held]
-        if len(looks) > 1:
-            looks[0] = _edge(looks[0], looks[1], start_ns)
-            looks[-1] = _edge(looks[-2], looks[-1], end_ns)
-        return looks
+        samples = thread.times.samples(start_ns, end_ns)
+        until_ns = self._now_ns if thread.ended_ns is None else thread.ended_ns
+        if thread.times.last_ns < until_ns and samples[-1][0] < end_ns:
+            last_sample = until_ns, thread.times.last_values
+            samples = [last_sample] if until_ns <= start_ns else [*samples, last_sample]
+        if len(samples) > 1:
+            samples[0] = _interpolate_edge(samples[0], samples[1], start_ns)
+            samples[-1] = _interpolate_edge(samples[-2], samples[-1], end_ns)
+        return samples
 
-    def moved(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
+    def transferred_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Measure bytes (written, read) by its main thread itself; None: not sampled."""
-        looks = self._looks(process, start_ns, end_ns)
-        counts = [moved for _, (_, _, *moved) in looks if UNSEEN not in moved]
+        samples = self._samples(process, start_ns, end_ns)
+        counts = [counters for _, (_, _, *counters) in samples if UNOBSERVED not in counters]
         if len(counts) < 2:
             return None
         (written, read), (written_before, read_before) = counts[-1], counts[0]
@@ -219,54 +221,54 @@ class TrainingThreads:
     def rhythm(self, process: ProcessKey, before_ns: int) -> Rhythm | None:
         """Rhythm of its main thread in the last seconds without a save before a time; None if unknown."""
         recent: list[Stretch] = []
-        seen_ns, saves = 0, self.saves(before_ns - BASELINE_NS, before_ns)
-        for one in self.recent(process, before_ns - BASELINE_NS, before_ns):
-            if seen_ns >= _USUAL_NS:
+        observed_ns, saves = 0, self.saves_between(before_ns - BASELINE_NS, before_ns)
+        for one in self.recent_stretches(process, before_ns - BASELINE_NS, before_ns):
+            if observed_ns >= _USUAL_NS:
                 break
-            held = one.share < _HELD_SHARE and not wakes([one])
-            if held and (not recent or (seen_ns <= AT_ONCE_NS <= one.end_ns - one.start_ns)):
-                recent, seen_ns = [], 0  # already blocked, though it may have sent its state in between
+            is_blocked = one.share < _BLOCKED_SHARE and not wakes_by_itself([one])
+            if is_blocked and (not recent or (observed_ns <= AT_ONCE_NS <= one.end_ns - one.start_ns)):
+                recent, observed_ns = [], 0  # already blocked, though it may have sent its state in between
                 continue
             if not any(start_ns < one.end_ns and one.start_ns < end_ns for start_ns, end_ns in saves):
                 recent.append(one)
-                seen_ns += one.end_ns - one.start_ns
-        return rhythm_of(recent)
+                observed_ns += one.end_ns - one.start_ns
+        return usual_rhythm(recent)
 
-    def saves(self, start_ns: int, end_ns: int) -> list[Span]:
+    def saves_between(self, start_ns: int, end_ns: int) -> list[Span]:
         """Select the saves that overlap or touch a time."""
         return [one for one in self._saves if one[0] <= end_ns and one[1] >= start_ns]
 
-    def in_save(self, at_ns: int) -> bool:
+    def is_in_save(self, at_ns: int) -> bool:
         """Whether a save was under way at a time."""
         return any(start_ns <= at_ns <= end_ns for start_ns, end_ns in self._saves)
 
-    def saved_within(self, start_ns: int, end_ns: int) -> bool:
+    def has_save_started(self, start_ns: int, end_ns: int) -> bool:
         """Whether a save started within a time."""
-        return any(start_ns <= begin_ns <= end_ns for begin_ns, _ in self._saves)
+        return any(start_ns <= save_start_ns <= end_ns for save_start_ns, _ in self._saves)
 
-    def saved_until_ns(self, before_ns: int) -> int:
+    def last_save_end_ns(self, before_ns: int) -> int:
         """End of the last save that started before a time; 0 if there was none."""
         return max((end_ns for start_ns, end_ns in self._saves if start_ns < before_ns), default=0)
 
-    def note_room(self, process: ProcessKey, size: int) -> None:
+    def record_copy_buffer(self, process: ProcessKey, size: int) -> None:
         """Record that it allocated memory to copy its state, which it may use again."""
-        known = self._of(process)
-        known.room_bytes = max(known.room_bytes, size)
+        thread = self._thread(process)
+        thread.copy_buffer_bytes = max(thread.copy_buffer_bytes, size)
 
-    def has_room(self, process: ProcessKey, size: int) -> bool:
+    def has_copy_buffer(self, process: ProcessKey, size: int) -> bool:
         """Whether it may still have memory for a copy of its state."""
-        return self._of(process).room_bytes * 2 >= size
+        return self._thread(process).copy_buffer_bytes * 2 >= size
 
     def forget_before(self, at_ns: int) -> None:
         """Drop threads without recent samples."""
         self._threads.forget_before(at_ns - BASELINE_NS)
 
 
-def _edge(before: Timed, after: Timed, at_ns: int) -> Timed:
+def _interpolate_edge(before: TimedCounters, after: TimedCounters, at_ns: int) -> TimedCounters:
     """Interpolate CPU counters between two samples; transferred bytes count at the second one."""
     at_ns = max(at_ns, before[0])
     if at_ns >= after[0]:
         return after
     runnable_ns, slices, *_ = interpolated(before, after, at_ns)
-    _, _, *moved = before[1]
-    return at_ns, (round(runnable_ns), round(slices), *moved)
+    _, _, *counters = before[1]
+    return at_ns, (round(runnable_ns), round(slices), *counters)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptprof.detect.tolerances import MAX_LOOKS
-from ckptprof.detect.world.clock import Clock
+from ckptprof.detect.tolerances import MAX_SAMPLES
 from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.devices import Devices
-from ckptprof.detect.world.host.folders import Folders
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
 from ckptprof.detect.world.host.gpu_traffic import GpuTraffic
-from ckptprof.detect.world.host.gpudirect import GpuDirect
-from ckptprof.detect.world.host.host_memory import HostMemory
+from ckptprof.detect.world.host.gpudirect_history import GpuDirectHistory
+from ckptprof.detect.world.host.host_memory import HostMemoryHistory
+from ckptprof.detect.world.host.known_folders import KnownFolders
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.process_counters import Histories, ProcessHistory
+from ckptprof.detect.world.process_counters import ProcessHistories, ProcessHistory
 from ckptprof.detect.world.process_usage import ProcessUsage
+from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof.detect.world.starvation import Starvation
-from ckptprof.detect.world.threads import ThreadLooks
+from ckptprof.detect.world.thread_histories import ThreadHistories
 from ckptprof.detect.world.trace_health import TraceHealthHistory
 from ckptprof.detect.world.training_threads import TrainingThreads
-from ckptprof.frameworks.programs import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
     ClockSample,
@@ -38,7 +38,7 @@ from ckptprof_collectors.samples import (
     ProcessIo,
     ProcessStat,
     SamplerHealth,
-    ThreadLook,
+    ThreadSample,
     TraceHealth,
 )
 
@@ -50,23 +50,23 @@ class World:
 
     def __init__(self, header: Header) -> None:
         self.header = header
-        self.clock = Clock(header.at_ns, header.wall_ns)
+        self.clock = RecordingClock(header.at_ns, header.wall_ns)
         self.jobs = Jobs(header.monitor_pids)
-        self.histories = Histories()
+        self.histories = ProcessHistories()
         self.ended: dict[ProcessKey, int] = {}  # exit times
         self.health = TraceHealthHistory()
         self.starvation = Starvation()
         self.trainers = TrainingThreads()
         self.calls = FileCalls()
-        self.threads = ThreadLooks(header.ticks_per_second)
+        self.threads = ThreadHistories(header.ticks_per_second)
         self.usage = ProcessUsage(header.ticks_per_second, header.page_size)
         self.devices = Devices()
-        self.folders = Folders()
-        self.gpudirect = GpuDirect()
+        self.folders = KnownFolders()
+        self.gpudirect = GpuDirectHistory()
         self.gpu_traffic = GpuTraffic()
-        self.memory = HostMemory()
+        self.memory = HostMemoryHistory()
         self.fuse = FuseMounts(header.ticks_per_second)
-        self.over_ns: int | None = None  # when the recording ended
+        self.recording_end_ns: int | None = None  # when the recording ended
         self._read_ns = {"processes": header.at_ns}  # when each collector was read last
 
     @property
@@ -74,48 +74,48 @@ class World:
         """Time of the last frame in which the counters of processes were read."""
         return self._read_ns["processes"]
 
-    def take(self, frame: Frame) -> FrameSamples:
+    def ingest(self, frame: Frame) -> FrameSamples:
         """Ingest a frame and return its samples by kind, those of files still unused; call `end` afterwards."""
-        self.clock.set(frame.at_ns, frame.wall_ns)
+        self.clock.update(frame.at_ns, frame.wall_ns)
         samples = FrameSamples(frame, self._read_ns)
-        samples.change(FileFact, self.clock.steady)
-        for told in samples.of(ClockSample):
-            self.clock.note(frame.at_ns, told)
-        self.devices.take(samples)
-        self.gpudirect.take(samples)
-        self.gpu_traffic.take(samples)
-        for info in samples.of(ProcessInfo):
+        samples.replace_samples(FileFact, self.clock.unset_stamps)
+        for kernel_clock in samples.by_kind(ClockSample):
+            self.clock.record_kernel_state(frame.at_ns, kernel_clock)
+        self.devices.ingest(samples)
+        self.gpudirect.ingest(samples)
+        self.gpu_traffic.ingest(samples)
+        for info in samples.by_kind(ProcessInfo):
             self.jobs.observe(info)
-        for gone in samples.of(ProcessExit):
-            self._bequeath((gone.pid, gone.start_ticks), frame.at_ns)
-        self._take_counters(samples, were_read="processes" in frame.read)
-        for pause in samples.of(DirtyPause):
-            self.usage.pause(frame.at_ns, samples.unchanged_ns("trace"), pause)
-        for activity in samples.of(FileActivity):
-            self.jobs.note((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
-        for event in samples.of(FileLifeEvent):
+        for exited in samples.by_kind(ProcessExit):
+            self._add_to_parent((exited.pid, exited.start_ticks), frame.at_ns)
+        self._ingest_counters(samples, were_read="processes" in frame.read)
+        for pause in samples.by_kind(DirtyPause):
+            self.usage.record_pause(frame.at_ns, samples.unchanged_ns("trace"), pause)
+        for activity in samples.by_kind(FileActivity):
+            self.jobs.record_traced((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
+        for event in samples.by_kind(FileLifeEvent):
             self.calls.observe(event)
-        for memory in samples.of(MemorySample):
+        for memory in samples.by_kind(MemorySample):
             self.memory.observe(frame.at_ns, memory)
-        self.fuse.found(samples)
-        for waiting in samples.of(FuseSample):
+        self.fuse.ingest_daemons(samples)
+        for waiting in samples.by_kind(FuseSample):
             self.fuse.observe(frame.at_ns, waiting)
-        for look in samples.of(ThreadLook):
-            self.threads.observe(frame.at_ns, look)
-        self._take_health(samples)
+        for thread_sample in samples.by_kind(ThreadSample):
+            self.threads.observe(frame.at_ns, thread_sample)
+        self._ingest_health(samples)
         self._read_ns = self._read_ns | dict.fromkeys(frame.read, frame.at_ns)
         return samples
 
-    def _take_health(self, samples: FrameSamples) -> None:
-        for trace in samples.of(TraceHealth):
+    def _ingest_health(self, samples: FrameSamples) -> None:
+        for trace in samples.by_kind(TraceHealth):
             self.health.observe(samples.at_ns, trace)
-        for sampler in samples.of(SamplerHealth):
+        for sampler in samples.by_kind(SamplerHealth):
             self.starvation.observe(samples.at_ns, sampler)
 
-    def _take_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
+    def _ingest_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
         at_ns = samples.at_ns
-        ios = {(io.pid, io.start_ticks): io for io in samples.of(ProcessIo)}
-        stats = {(stat.pid, stat.start_ticks): stat for stat in samples.of(ProcessStat)}
+        ios = {(io.pid, io.start_ticks): io for io in samples.by_kind(ProcessIo)}
+        stats = {(stat.pid, stat.start_ticks): stat for stat in samples.by_kind(ProcessStat)}
         for process, stat in stats.items():
             self.usage.observe(at_ns, samples.counted_before_ns(process), stat)
         for process in ios.keys() | stats.keys() if were_read else ():
@@ -125,25 +125,25 @@ class World:
             unchanged_ns = samples.counted_before_ns(process)
             history.observe(at_ns, unchanged_ns, ios.get(process), stats.get(process), self.header.ticks_per_second)
 
-    def end(self, samples: FrameSamples) -> None:
+    def ingest_exits(self, samples: FrameSamples) -> None:
         """Ingest the exits in a frame, and the samples of training threads."""
-        for gone in samples.of(ProcessExit):
-            process = (gone.pid, gone.start_ticks)
-            self.jobs.end(process)
+        for exited in samples.by_kind(ProcessExit):
+            process = (exited.pid, exited.start_ticks)
+            self.jobs.record_exit(process)
             self.ended[process] = samples.at_ns
-            self.devices.disks.end(gone.pid, samples.at_ns)
-        self.trainers.take(samples)
+            self.devices.disks.record_exit(exited.pid, samples.at_ns)
+        self.trainers.ingest(samples)
 
-    def _bequeath(self, process: ProcessKey, at_ns: int) -> None:
+    def _add_to_parent(self, process: ProcessKey, at_ns: int) -> None:
         """Add the counters of an exited child to its parent, as the kernel does when the parent waits for it."""
         parent = self.jobs.parent(process)
         counters = self.histories[process].last_io
         if counters is not None and parent is not None and parent in self.histories:
-            self.histories[parent].inherit(at_ns, counters)
+            self.histories[parent].add_child_counters(at_ns, counters)
 
     def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
         """Names of the libraries loaded by some processes, or by the parents of short-lived forks; None: unknown."""
-        infos = [info for process in processes if (info := self.jobs.forked_by(process)) is not None]
+        infos = [info for process in processes if (info := self.jobs.own_or_forker_info(process)) is not None]
         return frozenset(name for info in infos for name in info.runtimes) if infos else None
 
     def trains(self, processes: list[ProcessKey]) -> bool:
@@ -153,15 +153,15 @@ class World:
             self.jobs.rank(process) is not None for process in processes
         )
 
-    def lacks_ml_libraries(self, processes: list[ProcessKey]) -> bool:
+    def has_no_ml_library(self, processes: list[ProcessKey]) -> bool:
         """Whether they were described, and none has any machine-learning library loaded."""
         loaded = self.runtimes(processes)
         return loaded is not None and not loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)
 
-    def saves_itself(self, process: ProcessKey) -> bool:
+    def may_save(self, process: ProcessKey) -> bool:
         """Whether it has a library to save with or trains, and did not start the ranks that do."""
-        may_save = bool(self.runtimes([process])) or self.trains([process])
-        return may_save and not self.jobs.starts_ranks(process)
+        has_means = bool(self.runtimes([process])) or self.trains([process])
+        return has_means and not self.jobs.starts_ranks(process)
 
     def may_restore(self, process: ProcessKey) -> bool:
         """Whether it has a library that can load a checkpoint, and is no tool."""
@@ -175,7 +175,7 @@ class World:
         infos = (self.jobs.info(process) for process in processes)
         return frozenset(info.program for info in infos if info is not None)
 
-    def relatives(self, process: ProcessKey) -> list[ProcessKey]:
+    def job_processes(self, process: ProcessKey) -> list[ProcessKey]:
         """List the observed processes of its job, without tools."""
         job = self.jobs.job_of(process)
         same = (other for other in self.histories if self.jobs.job_of(other) == job)
@@ -196,7 +196,7 @@ class World:
         return None if trains and self.jobs.rank(parent) == self.jobs.rank(process) else ended_ns
 
     @property
-    def intervals(self) -> int:
+    def interval_count(self) -> int:
         """Number of retained intervals of all processes."""
         return sum(len(history.intervals) for history in self.histories.values())
 
@@ -205,30 +205,30 @@ class World:
         if len(self.histories) <= MAX_HISTORIES:
             return []
         by_age = sorted(self.histories, key=lambda key: self.histories[key].last_ns)
-        gone = by_age[: MAX_HISTORIES // 2]
-        for process in gone:
+        dropped = by_age[: MAX_HISTORIES // 2]
+        for process in dropped:
             del self.histories[process]
             self.ended.pop(process, None)
-        return gone
+        return dropped
 
-    def forget_before(self, at_ns: int, in_use: Iterable[tuple[ProcessKey, int]]) -> int:
+    def forget_before(self, at_ns: int, open_since: Iterable[tuple[ProcessKey, int]]) -> int:
         """Drop what is older, except of processes with a file `in_use`, since that was first observed.
 
         Return the time from which intervals are retained. Logs and data sets are open for days: if too many intervals
         are retained for these, they are dropped, too.
         """
-        gone = [process for process, ended_ns in self.ended.items() if ended_ns < at_ns]
-        for process in gone:
+        dropped = [process for process, ended_ns in self.ended.items() if ended_ns < at_ns]
+        for process in dropped:
             del self.ended[process]
             self.histories.pop(process, None)
         since_ns: dict[ProcessKey, int] = {}
-        for process, first_ns in in_use:
+        for process, first_ns in open_since:
             since_ns[process] = min(since_ns.get(process, at_ns), first_ns)
-        if self.intervals > MAX_LOOKS:
+        if self.interval_count > MAX_SAMPLES:
             since_ns = {}
         for process, history in self.histories.items():
             history.forget_before(since_ns.get(process, at_ns))
-        self.jobs.forget(gone)
+        self.jobs.forget(dropped)
         self.trainers.forget_before(at_ns)
         self.calls.forget_before(at_ns)
         self.threads.forget_before(at_ns)

@@ -13,8 +13,8 @@ Theory of operation
    where calls are timed, else estimated from samples of the thread.
 3. A part is not a cause: a second asleep in write(2) may be due to a slow device, a dirty page limit, or a rank that
    was late. `ORDER` lists the steps that claim time. A step gets the parts that the steps before it left. It claims the
-   time that it can explain for an account (`Spent`: a cause, a limit, a text) and leaves the rest. It may also reassign
-   time from one part to another.
+   time that it can explain for an account (`AttributedTime`: a cause, a limit, a text) and leaves the rest. It may
+   reassign time from one part to another.
 4. Time that no step claims is unexplained. It lowers the confidence of the verdict.
 5. Time before the first byte and after the last one (`outside`) is not part of the span. It has its own accounts, which
    are added.
@@ -34,14 +34,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts import claims, outside, ranks
-from ckptprof.diagnose.accounts.claims import Claim, Known
+from ckptprof.diagnose.accounts.claims import Claim, ClaimInputs
 from ckptprof.diagnose.accounts.parts import STORED, Part, Parts
-from ckptprof.diagnose.accounts.path import CriticalPath, critical, had_cpu
-from ckptprof.diagnose.causes import Cause, Spent, Wait
-from ckptprof.diagnose.sight import Sight
+from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share, critical
+from ckptprof.diagnose.causes import AttributedTime, Cause, Wait
+from ckptprof.diagnose.context import CheckpointContext
 from ckptprof.verdicts import Limit
 
-ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
+ORDER: tuple[Callable[[ClaimInputs, Parts], Claim], ...] = (
     # Whatever call they were in, these waits are for others: nothing below may explain them again.
     claims.deletion,
     claims.late_rank,
@@ -49,7 +49,7 @@ ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
     claims.kernel,
     claims.names,
     # Evidence that sleep in file calls is not for the storage below them, or that other time is.
-    claims.past_the_cache,
+    claims.direct_io,
     claims.dirty,
     claims.faults,
     claims.unknown_wait,
@@ -71,12 +71,12 @@ ORDER: tuple[Callable[[Known, Parts], Claim], ...] = (
 class Accounting:
     """The accounts of a checkpoint, and the data that they were derived from."""
 
-    accounts: tuple[Spent, ...]  # largest first
-    sight: Sight
+    accounts: tuple[AttributedTime, ...]  # largest first
+    context: CheckpointContext
     path: CriticalPath
     storage: Wait | None
-    straggler: ranks.Straggler | None
-    alone: ranks.Alone | None
+    straggler: ranks.LateRank | None
+    single_writer: ranks.SingleWriter | None
     cpu_in_calls: float  # seconds on CPU in reads and writes that bypass the page cache
 
     @property
@@ -108,57 +108,60 @@ class Accounting:
         return sum(one.seconds for one in self.accounts if one.limit is limit)
 
 
-def account(sight: Sight) -> Accounting:
+def account(context: CheckpointContext) -> Accounting:
     """Divide the time of a checkpoint into accounts."""
-    path = critical(sight)
-    parts, ran = path.time.parts, had_cpu(path.thread)
-    deleted, deleted_after = outside.deletion(sight)
-    late = ranks.straggler(sight, parts.of(*STORED) / sight.span if sight.span else 0.0)
-    known = Known(sight, path, late, max(deleted, parts.of(Part.UNLINK)))
-    inside = claimed(known, parts)
-    only, deletion = ranks.alone(sight), outside.deletion_text(sight)
-    found = [one if only is None else _shared(one, only, inside.storage) for one in inside.spent]
-    wanted = known.deleted - sum(one.seconds for one in found if one.cause is Cause.DELETION)
-    blocked = outside.blocked_by(sight, outside.blocked_before(sight), ran)
-    found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(sight, ran), outside.packed(sight, ran),
-             Spent(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
+    path = critical(context)
+    parts, ran = path.time.parts, cpu_share(path.thread)
+    deleted, deleted_after = outside.deletion(context)
+    late = ranks.late_rank(context, parts.of(*STORED) / context.span if context.span else 0.0)
+    inputs = ClaimInputs(context, path, late, max(deleted, parts.of(Part.UNLINK)))
+    inside = claimed(inputs, parts)
+    only, deletion = ranks.single_writer(context), outside.deletion_text(context)
+    found = [one if only is None else _shared(one, only, inside.storage) for one in inside.charges]
+    wanted = inputs.deleted - sum(one.seconds for one in found if one.cause is Cause.DELETION)
+    blocked = outside.blocked_by(context, outside.blocked_before(context), ran)
+    found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(context, ran), outside.packed(context, ran),
+             AttributedTime(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
     largest = tuple(sorted(_merged(found), key=lambda one: -one.seconds))
-    return Accounting(largest, sight, path, inside.storage, late, only, inside.on_cpu)
+    return Accounting(largest, context, path, inside.storage, late, only, inside.on_cpu)
 
 
-def claimed(known: Known, parts: Parts) -> Claim:
+def claimed(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Run all steps of `ORDER` over the parts."""
     found = Claim(parts)
     for step in ORDER:
-        claim = step(known, found.left)
-        spent, on_cpu = (*found.spent, *claim.spent), found.on_cpu + claim.on_cpu
+        claim = step(inputs, found.left)
+        spent, on_cpu = (*found.charges, *claim.charges), found.on_cpu + claim.on_cpu
         found = Claim(claim.left, spent, claim.storage or found.storage, on_cpu)
     return found
 
 
-def _deleted_first(found: Sequence[Spent], wanted: float, text: str) -> list[Spent]:
+def _deleted_first(found: Sequence[AttributedTime], wanted: float, text: str) -> list[AttributedTime]:
     """Assign up to `wanted` seconds of unexplained time before the start to deletion of old checkpoints."""
-    told = []
+    charged = []
     for one in found:
         piece = min(max(0.0, wanted), one.seconds) if one.limit is None else 0.0
         wanted -= piece
-        told += [replace(one, seconds=one.seconds - piece), Spent(Cause.DELETION, Limit.CLEAN_UP, piece, text)]
-    return told
+        charged += [
+            replace(one, seconds=one.seconds - piece),
+            AttributedTime(Cause.DELETION, Limit.CLEAN_UP, piece, text),
+        ]
+    return charged
 
 
-def _merged(found: Sequence[Spent]) -> list[Spent]:
-    told: dict[tuple[object, ...], Spent] = {}
+def _merged(found: Sequence[AttributedTime]) -> list[AttributedTime]:
+    merged: dict[tuple[object, ...], AttributedTime] = {}
     for one in found:
         key = one.cause, one.limit, one.text
         if one.seconds:
-            told[key] = replace(one, seconds=one.seconds + told[key].seconds) if key in told else one
-    return list(told.values())
+            merged[key] = replace(one, seconds=one.seconds + merged[key].seconds) if key in merged else one
+    return list(merged.values())
 
 
-def _shared(one: Spent, only: ranks.Alone, storage: Wait | None) -> Spent:
+def _shared(one: AttributedTime, only: ranks.SingleWriter, storage: Wait | None) -> AttributedTime:
     slow_copy = one.limit is Limit.PAGE_CACHE and one.cause is Cause.COPYING
     if one.limit not in ranks.SHARED_OUT and not slow_copy:
         return one
     if storage is not None and storage.imposed and one.limit is storage.limit:
         return one
-    return replace(one, limit=Limit.SINGLE_WRITER, alone=only.text)
+    return replace(one, limit=Limit.SINGLE_WRITER, single_writer=only.text)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from ckptprof import units
-from ckptprof.diagnose.accounts.ranks import alone, number_of_ranks, ranks_here
-from ckptprof.diagnose.causes import WITHOUT_CPU, Cause, Spent
-from ckptprof.diagnose.sight import MOST, NS, Sight, pace, seconds, some
+from ckptprof.diagnose.accounts.ranks import number_of_ranks, ranks_here, single_writer
+from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause
+from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero, rate_of, seconds
 from ckptprof.figures import stall_seconds
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
@@ -15,153 +15,166 @@ from ckptprof.units import plural, rate, size
 from ckptprof.verdicts import Limit
 
 _LEAST_SECONDS = 0.01
-_UNTOLD = "blocked before the first byte, cause unknown"
-_UNTOLD_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
-_MOVED = 0.3  # of the checkpoint's bytes
+_UNKNOWN_CAUSE = "blocked before the first byte, cause unknown"
+_MIN_UNKNOWN_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
+_MIN_STATE_SHARE = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
 _COPIES = 2.0  # a copy of the state is at most this much larger than what is written
 _COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
-_PACKS = 0.5  # of a core: it compresses, or sums
+_PACKING_CORES = 0.5  # of a core: it compresses, or sums
 
 
-def deletion(sight: Sight) -> tuple[float, float]:
+def deletion(context: CheckpointContext) -> tuple[float, float]:
     """Return (seconds within the span, seconds after its end) of synchronous deletion by the writers."""
-    whole = seconds(sight.measures.clean_up_ns) or 0.0
-    held = seconds(sight.measures.clean_up_after_ns)
-    cleaned_ns = sight.checkpoint.moments.cleaned_ns
-    if sight.checkpoint.kind is not Kind.SAVE or max(whole, held or 0.0) < _LEAST_SECONDS:
+    whole = seconds(context.measures.clean_up_ns) or 0.0
+    after_end = seconds(context.measures.clean_up_after_ns)
+    cleaned_ns = context.checkpoint.moments.cleaned_ns
+    if context.checkpoint.kind is not Kind.SAVE or max(whole, after_end or 0.0) < _LEAST_SECONDS:
         return 0.0, 0.0
-    if held is not None:  # later deletion did not block training; calls within the span are timed
-        until_end = cleaned_ns is not None and cleaned_ns <= sight.checkpoint.end_ns
-        return max(0.0, whole - held) if held < _LEAST_SECONDS and until_end else 0.0, held
-    after = max(0.0, (cleaned_ns - sight.checkpoint.end_ns) / NS) if cleaned_ns is not None else 0.0
+    if after_end is not None:  # later deletion did not block training; calls within the span are timed
+        until_end = cleaned_ns is not None and cleaned_ns <= context.checkpoint.end_ns
+        return max(0.0, whole - after_end) if after_end < _LEAST_SECONDS and until_end else 0.0, after_end
+    after = max(0.0, (cleaned_ns - context.checkpoint.end_ns) / NS) if cleaned_ns is not None else 0.0
     after = min(after, whole)
     return whole - after, after
 
 
-def deleted_after(sight: Sight) -> str | None:
+def deleted_after(context: CheckpointContext) -> str | None:
     """Describe deletion after the end for a sentence; None if there was none."""
-    _, after = deletion(sight)
-    what = f"{units.seconds(after)} more deleting {_deleted(sight)} synchronously"
-    return what if after >= _LEAST_SECONDS else None
+    _, after = deletion(context)
+    text = f"{units.seconds(after)} more deleting {_deleted(context)} synchronously"
+    return text if after >= _LEAST_SECONDS else None
 
 
-def deletion_text(sight: Sight) -> str:
+def deletion_text(context: CheckpointContext) -> str:
     """Describe the deletion."""
-    return f"deleting {_deleted(sight)} synchronously"
+    return f"deleting {_deleted(context)} synchronously"
 
 
-def _deleted(sight: Sight) -> str:
-    files = sight.measures.clean_up_files
+def _deleted(context: CheckpointContext) -> str:
+    files = context.measures.clean_up_files
     return f"{plural(files, 'file')} of older checkpoints" if files else "older checkpoints"
 
 
-def blocked_before(sight: Sight) -> float:
+def blocked_before(context: CheckpointContext) -> float:
     """Return the seconds before its start for which a save blocked training."""
-    before = sight.measures.before
-    if before is None or sight.checkpoint.kind is not Kind.SAVE:
+    before = context.measures.before
+    if before is None or context.checkpoint.kind is not Kind.SAVE:
         return 0.0
-    first_ns = sight.checkpoint.moments.first_data_ns or sight.checkpoint.start_ns
-    first_ns = max(first_ns, sight.checkpoint.start_ns)
-    inside = min(first_ns - sight.checkpoint.start_ns, sight.checkpoint.end_ns - sight.checkpoint.start_ns) / NS
+    first_ns = context.checkpoint.moments.first_data_ns or context.checkpoint.start_ns
+    first_ns = max(first_ns, context.checkpoint.start_ns)
+    inside = min(first_ns - context.checkpoint.start_ns, context.checkpoint.end_ns - context.checkpoint.start_ns) / NS
     blocked = max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
-    return min(blocked, _most(sight, came_in=_came_in(sight, before)))
+    return min(blocked, _max_blocked(context, state_arrived=_state_arrived(context, before)))
 
 
-def _came_in(sight: Sight, before: BeforeMeasure) -> bool:
-    few = alone(sight) is not None or ranks_here(sight) == 1
-    return few and some(before.received_bytes) >= _MOVED * max(1.0, sight.checkpoint.bytes)
+def _state_arrived(context: CheckpointContext, before: BeforeMeasure) -> bool:
+    few = single_writer(context) is not None or ranks_here(context) == 1
+    return few and or_zero(before.received_bytes) >= _MIN_STATE_SHARE * max(1.0, context.checkpoint.bytes)
 
 
-def _most(sight: Sight, *, came_in: bool) -> float:
+def _max_blocked(context: CheckpointContext, *, state_arrived: bool) -> float:
     """Return the maximum time that training can have been blocked before the start.
 
     It starts at the end of the previous save that blocked training. Unless one rank received the state of the others,
     it is also at most the stall, which accounts for the usual pauses of this trainer. Without a known stall it is 0.
     """
-    start_ns, span = sight.checkpoint.start_ns, sight.span
+    start_ns, span = context.checkpoint.start_ns, context.span
     most = math.inf
-    ended = [one.end_ns for one in sight.history if one.mode is not Mode.ASYNC and one.end_ns <= start_ns]
+    ended = [one.end_ns for one in context.history if one.mode is not Mode.ASYNC and one.end_ns <= start_ns]
     if ended:
         most = (start_ns - max(ended)) / NS
-    stall = stall_seconds(sight.checkpoint)
+    stall = stall_seconds(context.checkpoint)
     if stall is None:
         return 0.0
-    if came_in and number_of_ranks(sight) > 1:
+    if state_arrived and number_of_ranks(context) > 1:
         return most
-    after = deletion(sight)[1] + some(seconds(sight.measures.packed_ns))
-    return min(most, stall if sight.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
+    after = deletion(context)[1] + or_zero(seconds(context.measures.packed_ns))
+    return min(most, stall if context.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
 
 
-def blocked_by(sight: Sight, blocked: float, had_cpu: float) -> list[Spent]:
+def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> list[AttributedTime]:
     """Divide the time before the start into accounts; they add up to it. `had_cpu`: from `path.had_cpu`."""
-    before = sight.measures.before
+    before = context.measures.before
     if blocked <= 0 or before is None:
         return []
-    found, end_ns = [], sight.checkpoint.start_ns
-    saves = [(max(one.start_ns, end_ns - int(blocked * NS)), min(one.end_ns, end_ns)) for one in sight.history
+    found, end_ns = [], context.checkpoint.start_ns
+    saves = [(max(one.start_ns, end_ns - int(blocked * NS)), min(one.end_ns, end_ns)) for one in context.history
              if one.kind is Kind.SAVE]  # fmt: skip
     waited = min(blocked, max((end - start for start, end in saves), default=0) / NS)
     if waited > 0:
         text = "blocked while the previous save was still being written"
-        found.append(Spent(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, text))
+        found.append(AttributedTime(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, text))
         blocked -= waited
-    whole = max(1.0, sight.checkpoint.bytes)
-    told = seconds(before.held_ns) or blocked
-    grown = some(before.grown_bytes) * min(1.0, blocked / told if told else 1.0)  # of the time that counts
-    if _came_in(sight, before):
-        text = f"blocked before the first byte, while {size(some(before.received_bytes))} arrived over the network"
-        return [*found, Spent(Cause.CAME_IN, Limit.GATHER, blocked, text)]
-    if grown >= _MOVED * whole:
-        growth = _grown(sight, blocked, grown, had_cpu)
+    whole = max(1.0, context.checkpoint.bytes)
+    blocked_whole = seconds(before.held_ns) or blocked
+    grown = or_zero(before.grown_bytes) * min(
+        1.0, blocked / blocked_whole if blocked_whole else 1.0
+    )  # of the time that counts
+    if _state_arrived(context, before):
+        text = f"blocked before the first byte, while {size(or_zero(before.received_bytes))} arrived over the network"
+        return [*found, AttributedTime(Cause.STATE_RECEIVED_BEFORE, Limit.GATHER, blocked, text)]
+    if grown >= _MIN_STATE_SHARE * whole:
+        growth = _grown(context, blocked, grown, had_cpu)
         found.append(growth)
         blocked -= growth.seconds
     if blocked <= 0:
         return found
     if _cores(before) >= _BUSY * had_cpu:
-        many = some(sight.checkpoint.ranks) >= 2 and before.helpers_busy is None
-        who = "the writing process" if before.helpers_busy is None else "child processes that produced the data"
-        text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {who}"
-        return [*found, Spent(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, blocked, text)]
-    return [*found, Spent(Cause.UNTOLD_BEFORE, None, blocked, _UNTOLD)] if blocked >= _UNTOLD_SECONDS else found
+        many = or_zero(context.checkpoint.ranks) >= 2 and before.helpers_busy is None
+        worker = "the writing process" if before.helpers_busy is None else "child processes that produced the data"
+        text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {worker}"
+        return [*found, AttributedTime(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, blocked, text)]
+    return (
+        [*found, AttributedTime(Cause.UNKNOWN_BEFORE, None, blocked, _UNKNOWN_CAUSE)]
+        if blocked >= _MIN_UNKNOWN_SECONDS
+        else found
+    )
 
 
 def _cores(before: BeforeMeasure) -> float:
-    return some(before.busy) + some(before.helpers_busy)
+    return or_zero(before.busy) + or_zero(before.helpers_busy)
 
 
-def _grown(sight: Sight, blocked: float, grown: float, had_cpu: float) -> Spent:
-    before = sight.measures.before
+def _grown(context: CheckpointContext, blocked: float, grown: float, had_cpu: float) -> AttributedTime:
+    before = context.measures.before
     growing = seconds(before.growing_ns) if before is not None else None
     spent = blocked if growing is None else min(blocked, growing)
-    speed = pace(grown, spent)
-    packs = sum(sight.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
+    speed = rate_of(grown, spent)
+    packs = sum(context.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
     slow = before is not None and _cores(before) >= _COMPUTES * had_cpu and speed < _PACKING
-    built = grown > _COPIES * sight.checkpoint.bytes  # the data was built from it
+    built = grown > _COPIES * context.checkpoint.bytes  # the data was built from it
     limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
-    sent = some(sight.measures.gpu_sent_bytes)
-    copied = f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= _MOVED * grown else ""
+    sent = or_zero(context.measures.gpu_sent_bytes)
+    copied = (
+        f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= _MIN_STATE_SHARE * grown else ""
+    )
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}{copied}"
-    return Spent(Cause.GREW, limit, spent, text)
+    return AttributedTime(Cause.MEMORY_GREW, limit, spent, text)
 
 
-def parsed(sight: Sight, had_cpu: float) -> list[Spent]:
+def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:
     """Return the accounts of the time in which training was blocked after a restore, to parse the data."""
-    if sight.checkpoint.kind is not Kind.RESTORE:
+    if context.checkpoint.kind is not Kind.RESTORE:
         return []
-    end_ns = sight.checkpoint.end_ns
-    after = sum(max(0, one.end_ns - max(one.start_ns, end_ns)) for one in sight.checkpoint.blocked) / NS
+    end_ns = context.checkpoint.end_ns
+    after = sum(max(0, one.end_ns - max(one.start_ns, end_ns)) for one in context.checkpoint.blocked) / NS
     text = "memory kept growing after the last byte, while the data was parsed"
     return [
-        Spent(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
-        Spent(Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"parsing what was read, but {WITHOUT_CPU}"),
+        AttributedTime(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
+        AttributedTime(
+            Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"parsing what was read, but {WITHOUT_CPU}"
+        ),
     ]
 
 
-def packed(sight: Sight, had_cpu: float) -> Spent:
+def packed(context: CheckpointContext, had_cpu: float) -> AttributedTime:
     """Return the account of the wait for child programs that read a save: serialisation if they used a CPU."""
-    spent, computes = some(seconds(sight.measures.packed_ns)), some(sight.measures.packing_busy) >= _PACKS * had_cpu
+    spent, computes = (
+        or_zero(seconds(context.measures.packed_ns)),
+        or_zero(context.measures.packing_busy) >= _PACKING_CORES * had_cpu,
+    )
     text = "waiting for its own programs that read the saved files"
     text += " and pack them" if computes else ""
-    return Spent(Cause.PACKED, Limit.SERIALIZE if computes else None, spent, text)
+    return AttributedTime(Cause.PACKED, Limit.SERIALIZE if computes else None, spent, text)

@@ -63,7 +63,7 @@ class Parts:
         """Multiply each part by a factor."""
         return Parts({part: spent * factor for part, spent in self.seconds.items()})
 
-    def take(self, wanted: float, *parts: Part) -> tuple[float, Parts]:
+    def claim(self, wanted: float, *parts: Part) -> tuple[float, Parts]:
         """Remove up to `wanted` seconds from parts, in this order; return the seconds removed and the rest."""
         left, seconds = max(0.0, wanted), dict(self.seconds)
         for part in parts:
@@ -73,13 +73,13 @@ class Parts:
                 left -= piece
         return max(0.0, wanted) - left, Parts(seconds)
 
-    def take_alike(self, wanted: float) -> tuple[float, Parts]:
+    def claim_evenly(self, wanted: float) -> tuple[float, Parts]:
         """Remove up to `wanted` seconds from all parts in proportion; return the seconds removed and the rest."""
         whole = self.total
-        taken = min(max(0.0, wanted), whole)
-        return taken, self.scaled(1 - taken / whole) if whole > 0 else self
+        claimed = min(max(0.0, wanted), whole)
+        return claimed, self.scaled(1 - claimed / whole) if whole > 0 else self
 
-    def move(self, wanted: float, source: Part, target: Part) -> Parts:
+    def reassign(self, wanted: float, source: Part, target: Part) -> Parts:
         """Move up to `wanted` seconds from one part to another."""
-        taken, left = self.take(wanted, source)
-        return left.plus({target: taken}) if taken > 0 else left
+        claimed, left = self.claim(wanted, source)
+        return left.plus({target: claimed}) if claimed > 0 else left

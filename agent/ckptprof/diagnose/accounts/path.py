@@ -9,37 +9,40 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.parts import BUSY, CALLS, Part, Parts
-from ckptprof.diagnose.sight import MOST, NS, Sight, seconds, some
+from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero, seconds
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
 
 _ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by samples, outside calls
-_LOOKED = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # the name of a part in samples
+_SAMPLE_NAMES = {
+    **{part: part.value for part in (*CALLS, *_ASLEEP)},
+    Part.REST: "other",
+}  # the name of a part in samples
 _SLACK = 1.05  # clocks of different resolution
 _LITTLE = 0.2  # of the span: what is left then is too short for a verdict to turn on it
 _PIECES = 16  # of the path, at most
-_BESIDE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
+_MIN_WRITER_SHARE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
 _SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
 
 
 @dataclass(frozen=True)
-class ThreadTime:
+class ThreadBreakdown:
     """The parts of a thread's span, and how reliable they are."""
 
     parts: Parts
-    exact: bool  # from call times, not samples
-    looks: int  # that the estimate rests on
+    is_exact: bool  # from call times, not samples
+    samples: int  # that the estimate rests on
     surplus: float = 0.0  # seconds by which the numbers exceed the span: they disagree
     cpu_known: bool = True
     calls_known: bool = True
 
 
-def time_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> ThreadTime:
+def time_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> ThreadBreakdown:
     """Divide the span of a thread, cut to the one given, into parts."""
     whole = max(0, thread.end_ns - thread.start_ns) / NS
     span = max(0, min(thread.end_ns, end_ns) - max(thread.start_ns, start_ns)) / NS
     if whole <= 0 or span <= 0:
-        return ThreadTime(Parts({}), exact=False, looks=0)
+        return ThreadBreakdown(Parts({}), is_exact=False, samples=0)
     calls = {part: seconds(getattr(thread, f"{part.value}_call_ns")) for part in CALLS}
     if any(value is not None for value in calls.values()):
         found = _traced(thread, {part: value or 0.0 for part, value in calls.items()}, whole)
@@ -58,10 +61,10 @@ def _cpu(thread: ThreadMeasure) -> tuple[float | None, float | None, float]:
     return user, system, seconds(thread.runqueue_ns) or 0.0
 
 
-def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> ThreadTime:
+def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> ThreadBreakdown:
     user, system, starved = _cpu(thread)
     total = sum(calls.values())
-    asked = total + some(user)
+    requested = total + or_zero(user)
     if total > whole:
         calls = {part: value * whole / total for part, value in calls.items()}
         total = whole
@@ -69,25 +72,25 @@ def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> Th
     cpu_known = user is not None or system is not None or exact is not None
     if user is None and system is None and exact is not None:
         user, system = max(0.0, exact - total), min(exact, total)
-    own, kernel = some(user), some(system)
+    own, kernel = or_zero(user), or_zero(system)
     waiting_out = _in_own_code(starved, own, kernel, max(0.0, total - kernel))
-    room = whole - total
-    own = min(own, room)
-    waiting_out = min(waiting_out, room - own)
+    outside_calls = whole - total
+    own = min(own, outside_calls)
+    waiting_out = min(waiting_out, outside_calls - own)
     in_calls = min(kernel, total)
-    outside = min(kernel - in_calls, room - own - waiting_out)
+    outside = min(kernel - in_calls, outside_calls - own - waiting_out)
     copy = min(calls[Part.DATA], in_calls)
-    held = min(calls[Part.DATA] - copy, starved - waiting_out)  # preempted while copying, or late to wake up
+    preempted = min(calls[Part.DATA] - copy, starved - waiting_out)  # preempted while copying, or late to wake up
     on_cpu = {Part.COPY: copy, Part.USER: own, Part.KERNEL: outside, Part.STARVED: waiting_out}
-    parts = {**calls, Part.DATA: calls[Part.DATA] - copy - held, **on_cpu}
-    rest = max(0.0, whole - sum(parts.values()) - held)
-    late = min(rest, max(0.0, starved - waiting_out - held))
-    parts[Part.QUEUED] = held + late
-    return ThreadTime(
+    parts = {**calls, Part.DATA: calls[Part.DATA] - copy - preempted, **on_cpu}
+    rest = max(0.0, whole - sum(parts.values()) - preempted)
+    late = min(rest, max(0.0, starved - waiting_out - preempted))
+    parts[Part.QUEUED] = preempted + late
+    return ThreadBreakdown(
         Parts(parts).plus(_asleep(thread, rest - late)),
-        exact=True,
-        looks=int(some(thread.looks)),
-        surplus=max(0.0, asked / _SLACK - whole),
+        is_exact=True,
+        samples=int(or_zero(thread.looks)),
+        surplus=max(0.0, requested / _SLACK - whole),
         cpu_known=cpu_known,
     )
 
@@ -99,51 +102,51 @@ def _in_own_code(starved: float, user: float, system: float, asleep: float) -> f
 
 def _asleep(thread: ThreadMeasure, rest: float) -> dict[Part, float]:
     """Divide the time outside calls by samples; opening existing files is not timed, so samples cover it too."""
-    seen = _seen(thread, _ASLEEP if thread.create_call_ns else (*_ASLEEP, Part.CREATE))
-    total = sum(seen.values())
-    return {part: rest * looks / total for part, looks in seen.items()} if total else {Part.REST: rest}
+    samples = _samples_by_part(thread, _ASLEEP if thread.create_call_ns else (*_ASLEEP, Part.CREATE))
+    total = sum(samples.values())
+    return {part: rest * count / total for part, count in samples.items()} if total else {Part.REST: rest}
 
 
-def _seen(thread: ThreadMeasure, parts: tuple[Part, ...]) -> dict[Part, float]:
-    looks = {part: some((thread.looks_in or {}).get(_LOOKED[part])) for part in parts}
-    return {part: count for part, count in looks.items() if count}
+def _samples_by_part(thread: ThreadMeasure, parts: tuple[Part, ...]) -> dict[Part, float]:
+    samples = {part: or_zero((thread.looks_in or {}).get(_SAMPLE_NAMES[part])) for part in parts}
+    return {part: count for part, count in samples.items() if count}
 
 
-def _polled(thread: ThreadMeasure, whole: float) -> ThreadTime:
+def _polled(thread: ThreadMeasure, whole: float) -> ThreadBreakdown:
     user, system, starved = _cpu(thread)
     exact = seconds(thread.on_cpu_ns)
-    seen = _seen(thread, tuple(_LOOKED))
-    running = some((thread.looks_in or {}).get("running"))
-    asleep_looks, looks = sum(seen.values()), sum(seen.values()) + running
+    by_part = _samples_by_part(thread, tuple(_SAMPLE_NAMES))
+    running = or_zero((thread.looks_in or {}).get("running"))
+    asleep_samples, samples = sum(by_part.values()), sum(by_part.values()) + running
     parts: dict[Part, float] = {}
     cpu_known = user is not None or system is not None
     if cpu_known:
-        asleep = max(0.0, whole - some(user) - some(system) - starved)
-        waiting = _in_own_code(starved, some(user), some(system), asleep)
+        asleep = max(0.0, whole - or_zero(user) - or_zero(system) - starved)
+        waiting = _in_own_code(starved, or_zero(user), or_zero(system), asleep)
         parts = {
-            Part.USER: some(user),
-            Part.KERNEL: some(system),
+            Part.USER: or_zero(user),
+            Part.KERNEL: or_zero(system),
             Part.STARVED: waiting,
             Part.QUEUED: starved - waiting,
         }
     elif exact is not None:
         parts = {Part.CPU: exact, Part.QUEUED: starved}
-    elif looks:
-        parts = {Part.CPU: whole * running / looks}
+    elif samples:
+        parts = {Part.CPU: whole * running / samples}
     used = sum(parts.values())
     if used > whole:
         parts = {part: value * whole / used for part, value in parts.items()}
     left = max(0.0, whole - sum(parts.values()))
-    if asleep_looks:
-        parts |= {part: left * count / asleep_looks for part, count in seen.items()}
+    if asleep_samples:
+        parts |= {part: left * count / asleep_samples for part, count in by_part.items()}
     else:
         blocked = min(left, seconds(thread.block_delay_ns) or 0.0)
         parts |= {Part.DATA: blocked, Part.REST: left - blocked}
-    known = bool(asleep_looks) or left < _LITTLE * whole or bool(parts.get(Part.DATA))
-    return ThreadTime(
+    known = bool(asleep_samples) or left < _LITTLE * whole or bool(parts.get(Part.DATA))
+    return ThreadBreakdown(
         Parts(parts),
-        exact=False,
-        looks=int(looks),
+        is_exact=False,
+        samples=int(samples),
         surplus=max(0.0, used / _SLACK - whole),
         cpu_known=cpu_known,
         calls_known=known,
@@ -164,22 +167,22 @@ class Rank:
 class CriticalPath:
     """What the time from the start of a checkpoint to its end was spent in."""
 
-    time: ThreadTime
+    time: ThreadBreakdown
     thread: ThreadMeasure | None
     process: ProcessMeasure | None  # of the thread
-    together: int  # threads of its process that wrote alongside, itself included
+    writer_threads: int  # threads of its process that wrote alongside, itself included
 
 
-def ranks(sight: Sight) -> tuple[Rank, ...]:
+def ranks(context: CheckpointContext) -> tuple[Rank, ...]:
     """Return the processes that transferred bytes, by their end; small files at the end do not count."""
-    whole = sight.checkpoint
+    whole = context.checkpoint
     latest_ns = max(whole.end_ns, whole.start_ns)
     movers = {
         one.pid: (one.bytes, one.start_ns or whole.start_ns, one.end_ns or whole.end_ns)
         for one in whole.writers
         if one.bytes
     }
-    for one in sight.measures.processes:
+    for one in context.measures.processes:
         if one.bytes and one.first_ns is not None and one.last_ns is not None:
             movers[one.pid] = one.bytes, one.first_ns, one.last_ns
     streams: dict[int, list[Stream]] = {}
@@ -187,22 +190,22 @@ def ranks(sight: Sight) -> tuple[Rank, ...]:
         if stream.bytes:
             streams.setdefault(stream.pid, []).append(stream)
     found = []
-    for pid, (moved, first_ns, last_ns) in movers.items():
-        bulk = [one for one in streams.get(pid, ()) if one.bytes >= _SHARE * moved]
+    for pid, (transferred, first_ns, last_ns) in movers.items():
+        bulk = [one for one in streams.get(pid, ()) if one.bytes >= _SHARE * transferred]
         start_ns = min((one.start_ns for one in bulk), default=first_ns)
         end_ns = min(last_ns, max((one.end_ns for one in bulk), default=last_ns))
         within = [min(max(at_ns, whole.start_ns), latest_ns) for at_ns in (start_ns, end_ns)]
-        found.append(Rank(pid, moved, *within))
+        found.append(Rank(pid, transferred, *within))
     return tuple(sorted(found, key=lambda one: (one.end_ns, one.bytes)))
 
 
-def critical(sight: Sight) -> CriticalPath:
+def critical(context: CheckpointContext) -> CriticalPath:
     """Divide the span of a checkpoint into the parts of its critical thread, and of others where it was idle."""
-    threads = [one for one in sight.measures.threads if one.end_ns > one.start_ns]
-    thread = _critical_thread(sight, threads)
-    start_ns, end_ns = sight.checkpoint.start_ns, max(sight.checkpoint.end_ns, sight.checkpoint.start_ns)
+    threads = [one for one in context.measures.threads if one.end_ns > one.start_ns]
+    thread = _critical_thread(context, threads)
+    start_ns, end_ns = context.checkpoint.start_ns, max(context.checkpoint.end_ns, context.checkpoint.start_ns)
     if thread is None:
-        nothing = ThreadTime(Parts({Part.REST: sight.span}), exact=False, looks=0, calls_known=False)
+        nothing = ThreadBreakdown(Parts({Part.REST: context.span}), is_exact=False, samples=0, calls_known=False)
         return CriticalPath(nothing, None, None, 0)
     own = time_of(thread, start_ns, end_ns)
     first_ns, last_ns = max(start_ns, thread.start_ns), min(end_ns, thread.end_ns)
@@ -212,16 +215,16 @@ def critical(sight: Sight) -> CriticalPath:
         parts, gaps = Parts({}), [(start_ns, end_ns)]
     for gap in gaps:
         parts = parts.plus(_filled(gap, others, thread.pid))
-    beside = [one for one in others if one.pid == thread.pid and one.bytes >= _BESIDE * thread.bytes]
-    process = next((one for one in sight.measures.processes if one.pid == thread.pid), None)
-    return CriticalPath(replace(own, parts=parts), thread, process, len(beside) + 1)
+    writers = [one for one in others if one.pid == thread.pid and one.bytes >= _MIN_WRITER_SHARE * thread.bytes]
+    process = next((one for one in context.measures.processes if one.pid == thread.pid), None)
+    return CriticalPath(replace(own, parts=parts), thread, process, len(writers) + 1)
 
 
-def _critical_thread(sight: Sight, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
-    found = ranks(sight)
+def _critical_thread(context: CheckpointContext, threads: list[ThreadMeasure]) -> ThreadMeasure | None:
+    found = ranks(context)
     for rank in reversed(found):
         mine = [one for one in threads if one.pid == rank.pid]
-        if mine and rank.bytes >= _SHARE * max(sight.moved, 1) / max(1, len(found)):
+        if mine and rank.bytes >= _SHARE * max(context.transferred_bytes, 1) / max(1, len(found)):
             return foremost(mine)
     return foremost(threads)
 
@@ -261,11 +264,11 @@ def _filled(gap: tuple[int, int], threads: list[ThreadMeasure], pid: int) -> dic
     return parts
 
 
-def had_cpu(thread: ThreadMeasure | None) -> float:
+def cpu_share(thread: ThreadMeasure | None) -> float:
     """Return the share of its runnable time in which a thread had a CPU; processes alongside have the same share."""
     if thread is None:
         return 1.0
     exact = thread.on_cpu_ns
-    ran = some(thread.user_ns) + some(thread.system_ns) if exact is None else exact
-    wanted = ran + some(thread.runqueue_ns)
+    ran = or_zero(thread.user_ns) + or_zero(thread.system_ns) if exact is None else exact
+    wanted = ran + or_zero(thread.runqueue_ns)
     return ran / wanted if wanted > 0 else 1.0

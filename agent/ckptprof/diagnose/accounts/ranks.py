@@ -7,30 +7,30 @@ from dataclasses import dataclass
 
 from ckptprof.diagnose.accounts.parts import STORED, Part
 from ckptprof.diagnose.accounts.path import Rank, foremost, ranks, time_of
-from ckptprof.diagnose.accounts.storage import throttle
-from ckptprof.diagnose.sight import MOST, NS, SLIGHT, Sight, some
+from ckptprof.diagnose.accounts.storage_waits import throttle
+from ckptprof.diagnose.context import MOST, NS, SLIGHT, CheckpointContext, or_zero
 from ckptprof.units import percent, seconds, size
 from ckptprof.verdicts import Limit
 
 _LATE_SHARE = 0.25  # of the span
 _LATE_SECONDS = 0.5
-_ALONE = 0.9  # of the bytes
+_SINGLE_WRITER_SHARE = 0.9  # of the bytes
 _BUSY = 0.8  # of the time, or of a limit: a shared device was never idle, and the order of ends is chance
 _LARGER = 1.3  # times the bytes of the others: that is why it was late
 _AT_CPUS = (Part.USER, Part.COPY, Part.KERNEL, Part.CPU, Part.STARVED, Part.QUEUED)
 
 
 @dataclass(frozen=True)
-class Straggler:
+class LateRank:
     """A rank that ended long after the others."""
 
     seconds: float
     text: str
-    crowding: float  # seconds that the others would have waited longer if it ran alongside
+    contention_seconds: float  # seconds that the others would have waited longer if it ran alongside
 
 
 @dataclass(frozen=True)
-class Alone:
+class SingleWriter:
     """A single writer among several ranks."""
 
     ranks: int
@@ -38,37 +38,39 @@ class Alone:
     text: str
 
 
-def number_of_ranks(sight: Sight) -> int:
+def number_of_ranks(context: CheckpointContext) -> int:
     """Return the number of ranks of the job, 1 if not known."""
-    return max(int(some(sight.checkpoint.ranks)), len(_told(sight)), 1)
+    return max(int(or_zero(context.checkpoint.ranks)), len(_known_ranks(context)), 1)
 
 
-def ranks_here(sight: Sight) -> int:
+def ranks_here(context: CheckpointContext) -> int:
     """Return the number of ranks that may write on this host."""
-    run = sight.checkpoint.run
-    return max(len(_told(sight)), 1) if run is not None and some(run.nodes) > 1 else number_of_ranks(sight)
+    run = context.checkpoint.run
+    return (
+        max(len(_known_ranks(context)), 1) if run is not None and or_zero(run.nodes) > 1 else number_of_ranks(context)
+    )
 
 
-def _told(sight: Sight) -> set[int]:
-    told = {one.rank for one in sight.measures.processes if one.rank is not None}
-    return told | {one.rank for one in sight.checkpoint.writers if one.rank is not None}
+def _known_ranks(context: CheckpointContext) -> set[int]:
+    known = {one.rank for one in context.measures.processes if one.rank is not None}
+    return known | {one.rank for one in context.checkpoint.writers if one.rank is not None}
 
 
-def straggler(sight: Sight, asleep_share: float) -> Straggler | None:
+def late_rank(context: CheckpointContext, asleep_share: float) -> LateRank | None:
     """Return the rank that ended long after the median of the others; None while storage was saturated."""
-    found = ranks(sight)
+    found = ranks(context)
     mean = sum(one.bytes for one in found) / max(1, len(found))
     found = tuple(one for one in found if one.bytes >= SLIGHT * mean)
     if len(found) < 2:
         return None
     last, others = found[-1], found[:-1]
     late = (last.end_ns - statistics.median(one.end_ns for one in others)) / NS
-    if late < max(_LATE_SECONDS, _LATE_SHARE * sight.span) or _saturated(sight, asleep_share):
+    if late < max(_LATE_SECONDS, _LATE_SHARE * context.span) or _saturated(context, asleep_share):
         return None
-    return Straggler(late, _why(late, last, others), _crowding(sight, last, others))
+    return LateRank(late, _why(late, last, others), _contention(context, last, others))
 
 
-def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
+def _contention(context: CheckpointContext, last: Rank, others: tuple[Rank, ...]) -> float:
     """Estimate how much longer the others would have waited for storage and CPUs if the late rank ran alongside.
 
     Its share of the bytes is assumed to be transferred at the same rate. CPUs are shared if there are fewer of them
@@ -78,54 +80,54 @@ def _crowding(sight: Sight, last: Rank, others: tuple[Rank, ...]) -> float:
     ended_ns = statistics.median(one.end_ns for one in others)
     apart = (last.end_ns - max(ended_ns, last.start_ns)) / max(1, last.end_ns - last.start_ns)
     share = min(last.bytes, statistics.median(one.bytes for one in others)) / theirs
-    stored = statistics.median(_spent(sight, one.pid, STORED) for one in others)
-    busy = sight.device.busy_seconds if sight.device is not None else None
-    if sight.remote or busy is None or busy * theirs / (theirs + last.bytes) < MOST * stored:
+    stored = statistics.median(_spent(context, one.pid, STORED) for one in others)
+    busy = context.device.busy_seconds if context.device is not None else None
+    if context.is_remote or busy is None or busy * theirs / (theirs + last.bytes) < MOST * stored:
         stored = 0.0
-    cores = sight.measures.cores
-    crowded = cores is not None and len(others) >= cores
-    computed = statistics.median(_spent(sight, one.pid, _AT_CPUS) for one in others) if crowded else 0.0
+    cores = context.measures.cores
+    is_oversubscribed = cores is not None and len(others) >= cores
+    computed = statistics.median(_spent(context, one.pid, _AT_CPUS) for one in others) if is_oversubscribed else 0.0
     return apart * share * (stored + computed)
 
 
-def _spent(sight: Sight, pid: int, parts: tuple[Part, ...]) -> float:
-    thread = foremost([one for one in sight.measures.threads if one.pid == pid and one.end_ns > one.start_ns])
+def _spent(context: CheckpointContext, pid: int, parts: tuple[Part, ...]) -> float:
+    thread = foremost([one for one in context.measures.threads if one.pid == pid and one.end_ns > one.start_ns])
     return time_of(thread, thread.start_ns, thread.end_ns).parts.of(*parts) if thread is not None else 0.0
 
 
-def _saturated(sight: Sight, asleep_share: float) -> bool:
+def _saturated(context: CheckpointContext, asleep_share: float) -> bool:
     """Check whether the ranks shared a device that was never idle: which of them ends last is then chance."""
-    bound = throttle(sight, sight.span)
-    return asleep_share >= MOST and (bound.share if bound is not None else some(sight.device_busy)) >= _BUSY
+    bound = throttle(context, context.span)
+    return asleep_share >= MOST and (bound.share if bound is not None else or_zero(context.device_busy)) >= _BUSY
 
 
 def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
     text = f"one rank finished {seconds(late)} after the median of the others"
     bytes_ = statistics.median(one.bytes for one in others)
-    begun = (last.start_ns - statistics.median(one.start_ns for one in others)) / NS
+    start_delay = (last.start_ns - statistics.median(one.start_ns for one in others)) / NS
     if bytes_ and last.bytes >= _LARGER * bytes_:
         return f"{text}, with {size(last.bytes)} instead of {size(bytes_)}"
-    if begun >= MOST * late:
-        return f"{text}, having started {seconds(begun)} later"
+    if start_delay >= MOST * late:
+        return f"{text}, having started {seconds(start_delay)} later"
     return f"{text}, slower with the same number of bytes"
 
 
-def alone(sight: Sight) -> Alone | None:
+def single_writer(context: CheckpointContext) -> SingleWriter | None:
     """Return the single writer among several ranks of this host, None if several write."""
-    ranks = ranks_here(sight)
-    if ranks < 2 or not sight.writes:
+    ranks = ranks_here(context)
+    if ranks < 2 or not context.is_save:
         return None
-    moved = [one.bytes for one in sight.checkpoint.writers] or [one.bytes for one in sight.measures.processes]
-    total = sum(moved)
-    if not total or max(moved) < _ALONE * total:
+    transferred = [one.bytes for one in context.checkpoint.writers] or [one.bytes for one in context.measures.processes]
+    total = sum(transferred)
+    if not total or max(transferred) < _SINGLE_WRITER_SHARE * total:
         return None
-    cores = sight.measures.cores
+    cores = context.measures.cores
     workers = min(ranks, cores) if cores and cores > 0 else ranks
-    text = f"one of {ranks} ranks wrote {percent(max(moved) / total)} of the bytes"
-    idle = [one.busy for one in sight.measures.processes if one.busy is not None and one.bytes < SLIGHT * total]
+    text = f"one of {ranks} ranks wrote {percent(max(transferred) / total)} of the bytes"
+    idle = [one.busy for one in context.measures.processes if one.busy is not None and one.bytes < SLIGHT * total]
     if idle:
         text += f", the others used {statistics.fmean(idle):.1f} cores each"
-    return Alone(ranks, workers, text)
+    return SingleWriter(ranks, workers, text)
 
 
 SHARED_OUT = frozenset({Limit.SERIALIZE, Limit.SERVER})  # what several writers would do at the same time

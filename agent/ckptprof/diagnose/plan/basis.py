@@ -35,7 +35,7 @@ class Origin(str, Enum):
     DERIVED = "worked out"  # from other figures of the plan
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
+class SourcedFigure(msgspec.Struct, frozen=True, kw_only=True):
     """A number in the base unit of its name (seconds, bytes, bytes per second), with its source."""
 
     value: float
@@ -43,7 +43,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""  # from what, for a person
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True):
+class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The given values; None: not given."""
 
     parameters: float | None = None
@@ -84,7 +84,7 @@ _RANGES: Mapping[str, tuple[str, float, float]] = {
     "keep": ("--keep", 1, 1e9),
 }
 # Options that exclude each other
-_RIVALS = (
+_EXCLUSIVE = (
     ("size_bytes", "parameters"),
     ("mttf_seconds", "mttf_per_gpu_seconds"),
     ("mttf_seconds", "failures"),
@@ -93,7 +93,7 @@ _RIVALS = (
 )
 
 
-def check(given: Given) -> None:
+def check(given: GivenFigures) -> None:
     """Raise UsageError for an impossible value, or values that contradict each other."""
     for name, (option, lowest, highest) in _RANGES.items():
         value = getattr(given, name)
@@ -107,80 +107,81 @@ def check(given: Given) -> None:
             why = f"too large: the maximum is {highest:g}"
         hint = "check its unit: the value shown is in seconds, bytes or bytes per second"
         raise UsageError(f"{option} {value:g} is {why}", hint=hint)
-    for pair in _RIVALS:
+    for pair in _EXCLUSIVE:
         if all(getattr(given, name) is not None for name in pair):
             both = " and ".join(_RANGES[name][0] for name in pair)
             raise UsageError(f"{both} exclude each other", hint="give one of them")
     cost, duration = given.cost_seconds, given.duration_seconds
     if cost is not None and duration is not None and duration < cost:
         raise UsageError(
-            f"a save that blocks training for {_counted(cost)} cannot be complete after {_counted(duration)}",
+            f"a save that blocks training for {_exact_seconds(cost)} cannot be complete after "
+            f"{_exact_seconds(duration)}",
             hint="omit --duration for a sync save; for an async save --cost is the time in which training waits",
         )
 
 
-def check_mttf(mttf: float, cost: Figure | None, duration: Figure | None) -> None:
+def check_mttf(mttf: float, cost: SourcedFigure | None, duration: SourcedFigure | None) -> None:
     """Raise UsageError if a save does not end before the next failure."""
-    for figure, what in ((cost, "a save blocks training for"), (duration, "a save takes")):
+    for figure, subject in ((cost, "a save blocks training for"), (duration, "a save takes")):
         if figure is not None and figure.value >= mttf:
             raise UsageError(
-                f"{what} {_counted(figure.value)}, but failures are only {_counted(mttf)} apart: "
+                f"{subject} {_exact_seconds(figure.value)}, but failures are only {_exact_seconds(mttf)} apart: "
                 "most saves would never complete",
                 hint="check --mttf, --gpus, --cost and --duration; otherwise save less data, or write faster",
             )
 
 
-def _counted(value: float) -> str:
+def _exact_seconds(value: float) -> str:
     return f"{value:,.3g} s" if value < _THREE_DIGITS else f"{value:,.0f} s"
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of the recorded checkpoints of one job; None: not known."""
 
     job: str | None = None
     saves: int = 0  # complete ones
     costs: int = 0  # of which it is known for how long they blocked training
     other_jobs: int = 0  # jobs whose checkpoints were left out
-    beside_training: bool = False  # whether one of them may not be sync
+    may_be_async: bool = False  # whether one of them may not be sync
     ranks: int | None = None
-    size: Figure | None = None
-    cost: Figure | None = None
-    duration: Figure | None = None
-    rate: Figure | None = None
-    interval: Figure | None = None
-    restore: Figure | None = None
+    size: SourcedFigure | None = None
+    cost: SourcedFigure | None = None
+    duration: SourcedFigure | None = None
+    rate: SourcedFigure | None = None
+    interval: SourcedFigure | None = None
+    restore: SourcedFigure | None = None
 
 
-def measure(checkpoints: Sequence[Checkpoint]) -> Measured | None:
+def measure(checkpoints: Sequence[Checkpoint]) -> MeasuredFigures | None:
     """Return the figures of the job with the newest complete save, None if there is no such save."""
     saves = [c for c in figures.complete(checkpoints) if c.kind is Kind.SAVE and c.bytes > 0]
     if not saves:
         return None
     job = max(saves, key=lambda save: save.start_ns).job
     own = [save for save in saves if save.job == job]
-    begun = [c for c in checkpoints if c.kind is Kind.SAVE and c.job == job]
+    started = [c for c in checkpoints if c.kind is Kind.SAVE and c.job == job]
     restores = [c for c in figures.complete(checkpoints) if c.kind is Kind.RESTORE and c.job == job]
     cost, costs = _blocked(own)
     many = plural(len(own), "save")
-    return Measured(
+    return MeasuredFigures(
         job=job,
         saves=len(own),
         costs=costs,
         other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - {job}),
-        beside_training=any(save.mode is not Mode.SYNC for save in own),
+        may_be_async=any(save.mode is not Mode.SYNC for save in own),
         ranks=max((save.ranks for save in own if save.ranks), default=None),
         size=_median(figures.of_all(own, figures.size_bytes), f"size of {many}"),
         cost=cost,
         duration=_median(figures.of_all(own, figures.duration_seconds), f"duration of {many}"),
         rate=_median(figures.of_all(own, figures.rate_bytes_per_second), f"rate of {many}"),
-        interval=_median(figures.intervals_seconds(begun), f"between {plural(len(begun), 'save')}"),
+        interval=_median(figures.intervals_seconds(started), f"between {plural(len(started), 'save')}"),
         restore=_median(
             figures.of_all(restores, figures.duration_seconds), f"duration of {plural(len(restores), 'restore')}"
         ),
     )
 
 
-def _blocked(saves: Sequence[Checkpoint]) -> tuple[Figure | None, int]:
+def _blocked(saves: Sequence[Checkpoint]) -> tuple[SourcedFigure | None, int]:
     """Return (median stall, number of saves it is from); without stalls the duration of sync saves."""
     stalls = figures.of_all(saves, figures.stall_seconds)
     if stalls:
@@ -194,27 +195,29 @@ def _blocked(saves: Sequence[Checkpoint]) -> tuple[Figure | None, int]:
     return figure, len(blocking)
 
 
-def _median(values: Sequence[float], what: str, least: float | None = None) -> Figure | None:
+def _median(values: Sequence[float], subject: str, least: float | None = None) -> SourcedFigure | None:
     """Return the median with its description; None without values, or for 0 unless `least` is given."""
     value = figures.median(values) if values else 0.0
     if not value and least is None:
         return None
-    text = f"median {what}" if len(values) > 1 else what  # one value alone is no median
-    return Figure(value=value, origin=Origin.MEASURED, text=text)
+    text = f"median {subject}" if len(values) > 1 else subject  # one value alone is no median
+    return SourcedFigure(value=value, origin=Origin.MEASURED, text=text)
 
 
 class Basis(msgspec.Struct, frozen=True, kw_only=True):
     """The figures that a plan uses, under the names of `plan --json`; None: not known."""
 
-    mttf: Figure = msgspec.field(name="mttf_seconds")  # between failures
-    gpus: Figure | None
-    size: Figure | None = msgspec.field(name="size_bytes")
-    cost: Figure | None = msgspec.field(name="cost_seconds")  # how long a save blocks training
-    duration: Figure | None = msgspec.field(name="duration_seconds")  # until a save is written: its cost or longer
-    restart: Figure = msgspec.field(name="restart_seconds")  # from a failure until a restore starts
-    restore: Figure | None = msgspec.field(name="restore_seconds")
-    interval: Figure | None = msgspec.field(name="interval_today_seconds")  # as it is today
-    step: Figure | None = msgspec.field(name="step_seconds")  # of training
+    mttf: SourcedFigure = msgspec.field(name="mttf_seconds")  # between failures
+    gpus: SourcedFigure | None
+    size: SourcedFigure | None = msgspec.field(name="size_bytes")
+    cost: SourcedFigure | None = msgspec.field(name="cost_seconds")  # how long a save blocks training
+    duration: SourcedFigure | None = msgspec.field(
+        name="duration_seconds"
+    )  # until a save is written: its cost or longer
+    restart: SourcedFigure = msgspec.field(name="restart_seconds")  # from a failure until a restore starts
+    restore: SourcedFigure | None = msgspec.field(name="restore_seconds")
+    interval: SourcedFigure | None = msgspec.field(name="interval_today_seconds")  # as it is today
+    step: SourcedFigure | None = msgspec.field(name="step_seconds")  # of training
 
     @property
     def background_seconds(self) -> float:
@@ -230,13 +233,13 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
         return self.restart.value + restore + self.background_seconds
 
 
-def settle(given: Given, measured: Measured) -> Basis:
+def choose_basis(given: GivenFigures, measured: MeasuredFigures) -> Basis:
     """Choose the figures to plan with; raises UsageError if the failure rate is not known."""
     gpus = _given(given.gpus)
     if gpus is None and measured.ranks is not None:
-        gpus = Figure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one per observed rank")
+        gpus = SourcedFigure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one per observed rank")
     size = _given(given.size_bytes) or (measured.size if given.parameters is None else _of_parameters(given.parameters))
-    restart = Figure(
+    restart = SourcedFigure(
         value=RESTART_SECONDS, origin=Origin.ASSUMED, text="to notice, schedule and start; set your own with --restart"
     )
     cost, duration = _cost(given, measured, size)
@@ -247,29 +250,30 @@ def settle(given: Given, measured: Measured) -> Basis:
         cost=cost,
         duration=duration,
         restart=_given(given.restart_seconds) or restart,
-        restore=_at(given.read_bytes_per_second, size, "at the speed given with --read") or measured.restore,
+        restore=_duration_at_rate(given.read_bytes_per_second, size, "at the speed given with --read")
+        or measured.restore,
         interval=_given(given.interval_seconds) or measured.interval,
         step=_given(given.step_seconds),
     )
 
 
-def _given(value: float | None) -> Figure | None:
-    return None if value is None else Figure(value=float(value), origin=Origin.GIVEN)
+def _given(value: float | None) -> SourcedFigure | None:
+    return None if value is None else SourcedFigure(value=float(value), origin=Origin.GIVEN)
 
 
-def _of_parameters(number: float) -> Figure:
+def _of_parameters(number: float) -> SourcedFigure:
     factor, word = next(pair for pair in _WORDS if number >= pair[0])
-    told = f"{number / factor:,.4g} {word}".strip()
-    text = f"{told} parameters of {BYTES_PER_PARAMETER} bytes each: 2 of weights, 12 of optimizer, assumed"
-    return Figure(value=number * BYTES_PER_PARAMETER, origin=Origin.DERIVED, text=text)
+    count_text = f"{number / factor:,.4g} {word}".strip()
+    text = f"{count_text} parameters of {BYTES_PER_PARAMETER} bytes each: 2 of weights, 12 of optimizer, assumed"
+    return SourcedFigure(value=number * BYTES_PER_PARAMETER, origin=Origin.DERIVED, text=text)
 
 
-def _mttf(given: Given, gpus: Figure | None) -> Figure:
+def _mttf(given: GivenFigures, gpus: SourcedFigure | None) -> SourcedFigure:
     if given.mttf_seconds is not None:
-        return Figure(value=given.mttf_seconds, origin=Origin.GIVEN)
+        return SourcedFigure(value=given.mttf_seconds, origin=Origin.GIVEN)
     if given.failures is not None and given.failures_seconds is not None:
         text = f"{given.failures:,} in {given.failures_seconds / _HOUR:,.4g} h"
-        return Figure(value=given.failures_seconds / given.failures, origin=Origin.GIVEN, text=text)
+        return SourcedFigure(value=given.failures_seconds / given.failures, origin=Origin.GIVEN, text=text)
     if gpus is None:
         raise UsageError(
             "the failure rate is unknown", hint="give --mttf 3h, --failures 12/30d, or the number of --gpus"
@@ -278,22 +282,24 @@ def _mttf(given: Given, gpus: Figure | None) -> Figure:
     text = "as given"
     if each is None:
         each, origin, text = MTTF_PER_GPU_SECONDS, Origin.ASSUMED, "reported by Micron and Lightbits for 24,000 GPUs"
-    return Figure(value=each / gpus.value, origin=origin, text=f"{each / _HOUR:,.6g} h per GPU, {text}")
+    return SourcedFigure(value=each / gpus.value, origin=origin, text=f"{each / _HOUR:,.6g} h per GPU, {text}")
 
 
-def _at(rate: float | None, size: Figure | None, text: str) -> Figure | None:
+def _duration_at_rate(rate: float | None, size: SourcedFigure | None, text: str) -> SourcedFigure | None:
     if rate is None or size is None:
         return None
-    return Figure(value=size.value / rate, origin=Origin.DERIVED, text=text)
+    return SourcedFigure(value=size.value / rate, origin=Origin.DERIVED, text=text)
 
 
-def _cost(given: Given, measured: Measured, size: Figure | None) -> tuple[Figure | None, Figure | None]:
+def _cost(
+    given: GivenFigures, measured: MeasuredFigures, size: SourcedFigure | None
+) -> tuple[SourcedFigure | None, SourcedFigure | None]:
     duration = _given(given.duration_seconds)
-    written = _at(given.write_bytes_per_second, size, "a sync save at the speed given with --write")
+    written = _duration_at_rate(given.write_bytes_per_second, size, "a sync save at the speed given with --write")
     cost = _given(given.cost_seconds) or written
     if cost is not None:
         text = "a sync save: written when training resumes"
-        return cost, duration or Figure(value=cost.value, origin=Origin.ASSUMED, text=text)
+        return cost, duration or SourcedFigure(value=cost.value, origin=Origin.ASSUMED, text=text)
     duration = duration or measured.duration
     if measured.cost is not None and measured.cost.value > (0.0 if duration is None else duration.value):
         duration = msgspec.structs.replace(measured.cost, text="as long as it blocks training")

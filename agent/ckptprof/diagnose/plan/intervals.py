@@ -75,15 +75,15 @@ def as_good_as(lost_share: float, cost: float, mttf: float, recovery: float) -> 
 
     The two roots of A T^2 / 2 + (A (M + R) - M) T + C M = 0, in which A is the share that is progress.
     """
-    kept = 1 - lost_share
-    if kept <= 0:
+    progress = 1 - lost_share
+    if progress <= 0:
         return (cost, math.inf)
-    slope = kept * (mttf + recovery) - mttf
-    under_root = slope * slope - 2 * kept * cost * mttf
+    slope = progress * (mttf + recovery) - mttf
+    under_root = slope * slope - 2 * progress * cost * mttf
     if slope >= 0 or under_root < 0:
         return None
-    longest = (math.sqrt(under_root) - slope) / kept
-    return (2 * cost * mttf / kept / longest, longest)
+    longest = (math.sqrt(under_root) - slope) / progress
+    return (2 * cost * mttf / progress / longest, longest)
 
 
 def affordable_cost(mttf: float, recovery: float, share: float = STALL_SHARE) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.rules import files, job, mounts, storage
-from ckptprof.diagnose.rules.rule import Rule
+from ckptprof.diagnose.rules.rule import CauseRule
 
-RULES: tuple[Rule, ...] = (*files.RULES, *job.RULES, *mounts.RULES, *storage.RULES)
+RULES: tuple[CauseRule, ...] = (*files.RULES, *job.RULES, *mounts.RULES, *storage.RULES)
 
-__all__ = ["RULES", "Rule"]
+__all__ = ["RULES", "CauseRule"]

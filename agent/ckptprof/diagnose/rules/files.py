@@ -2,53 +2,67 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.causes import Spent
-from ckptprof.diagnose.rules.rule import MUCH, Rule, is_far, is_restore, pressed, spent, written_beyond
-from ckptprof.diagnose.sight import Sight, some
+from ckptprof.diagnose.causes import AttributedTime
+from ckptprof.diagnose.context import CheckpointContext, or_zero
+from ckptprof.diagnose.rules.rule import (
+    MIN_EXTRA_SHARE,
+    CauseRule,
+    extra_writes,
+    is_remote,
+    is_restore,
+    largest_of_limits,
+    memory_pressure,
+)
 from ckptprof.units import size
 from ckptprof.verdicts import Limit
 
 _OTHERS_BYTES = 64 << 20  # twice this in addition to a checkpoint is no log or journal
 
 
-def _is_fuse(sight: Sight) -> bool:
-    return sight.fs_type.startswith("fuse")
+def _is_fuse(context: CheckpointContext) -> bool:
+    return context.fs_type.startswith("fuse")
 
 
-def _is_shared(sight: Sight) -> bool:
-    return is_far(sight) and not _is_fuse(sight)
+def _is_shared(context: CheckpointContext) -> bool:
+    return is_remote(context) and not _is_fuse(context)
 
 
-def _waits_for_others(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    moved = sight.device_bytes
-    synced = any(some(one.sync_call_ns) for one in sight.measures.threads) or any(
-        (one.looks_in or {}).get("sync") for one in sight.measures.threads
+def _waits_for_others(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    written = context.device_bytes
+    synced = any(or_zero(one.sync_call_ns) for one in context.measures.threads) or any(
+        (one.looks_in or {}).get("sync") for one in context.measures.threads
     )
-    if sight.remote or not synced or moved is None or moved < 2 * max(sight.moved, _OTHERS_BYTES):
+    if (
+        context.is_remote
+        or not synced
+        or written is None
+        or written < 2 * max(context.transferred_bytes, _OTHERS_BYTES)
+    ):
         return None
     return (
-        f"the device wrote {size(moved)}, the checkpoint only {size(sight.moved)}: the sync also waited for other data"
+        f"the device wrote {size(written)}, the checkpoint only {size(context.transferred_bytes)}: "
+        "the sync also waited for other data"
     )
 
 
-def _read_again(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
-    read = sum(some(one.read_bytes) for one in sight.measures.threads)
-    if not is_restore(sight) and read >= MUCH * max(1, sight.checkpoint.bytes):
+def _reads_back(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
+    read = sum(or_zero(one.read_bytes) for one in context.measures.threads)
+    if not is_restore(context) and read >= MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
         return f"{size(read)} of its own files read during the save"
-    return written_beyond("rewrite")(sight, accounts)
+    return extra_writes("rewrite")(context, accounts)
 
 
-def _of_ranks(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    ranks = len({one.rank for one in sight.checkpoint.writers if one.rank is not None})
-    return f"{ranks} ranks: {spent(accounts, Limit.METADATA)}" if ranks >= 2 else None
+def _of_ranks(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
+    ranks = len({one.rank for one in context.checkpoint.writers if one.rank is not None})
+    return f"{ranks} ranks: {largest_of_limits(accounts, Limit.METADATA)}" if ranks >= 2 else None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[CauseRule, ...] = (
     # A restore by mmap on a network file system: each page fault is a small read over the network.
-    Rule(
+    CauseRule(
         name="mapped-far",
         limits=(Limit.PAGE_FAULT,),
-        when=is_far,
+        condition=is_remote,
         remedy="read with large read() calls instead of mmap; or copy to local NVMe first",
         remedies={
             "safetensors": (
@@ -60,17 +74,17 @@ RULES: tuple[Rule, ...] = (
         without="with read()",
     ),
     # A restore by mmap while memory is short: pages are fetched, dropped and fetched again.
-    Rule(
+    CauseRule(
         name="mapped-pressed",
         limits=(Limit.PAGE_FAULT,),
-        when=is_restore,
-        words=pressed,
+        condition=is_restore,
+        words=memory_pressure,
         remedy="read() in pieces instead of mmap, and fewer ranks loading at the same time",
         reference="NVIDIA/TensorRT-LLM PR#17368",
         without="with read()",
     ),
     # A cold restore by mmap: page after page is faulted in, in the order in which tensors are touched.
-    Rule(
+    CauseRule(
         name="mapped",
         limits=(Limit.PAGE_FAULT,),
         remedy="use large read() calls, or posix_fadvise(WILLNEED) before mapping",
@@ -85,10 +99,10 @@ RULES: tuple[Rule, ...] = (
         without="with read()",
     ),
     # fsync on a shared file system: the server answers late, though there is little to write.
-    Rule(
+    CauseRule(
         name="sync-far",
         limits=(Limit.FLUSH,),
-        when=_is_shared,
+        condition=_is_shared,
         remedy=(
             "fsync once per file and off the critical path, with fewer and larger files; then check the commit "
             "latency of the server"
@@ -96,7 +110,7 @@ RULES: tuple[Rule, ...] = (
         reference="LLNL/scr#449 (16 MB in 10 to 31 s)",
     ),
     # sync() instead of fsync: it waits for what others have written, too.
-    Rule(
+    CauseRule(
         name="sync-all",
         limits=(Limit.FLUSH, Limit.DEVICE),
         words=_waits_for_others,
@@ -106,34 +120,34 @@ RULES: tuple[Rule, ...] = (
         reference="torch.distributed.checkpoint's fallback to os.sync(); questdb#6785 (67 to 266 s)",
     ),
     # A flush for each tensor or piece on an object store or a FUSE stream.
-    Rule(
+    CauseRule(
         name="flush-each",
         limits=(Limit.FLUSH,),
-        when=_is_fuse,
+        condition=_is_fuse,
         remedy="do not flush after each item: buffer 64 MB or more, and flush once at the end of the file",
         reference="pytorch/pytorch#194034 (up to 60 % of the time)",
     ),
     # A sync after each small piece: each waits for the device, nothing is gathered.
-    Rule(
+    CauseRule(
         name="sync-pieces",
         limits=(Limit.FLUSH,),
         remedy="write the whole file, then fsync once before the rename; no O_SYNC, no O_DSYNC, no mount with `sync`",
         reference="LLNL/scr#449; pytorch/pytorch#194034",
     ),
     # Staged in a temporary directory and copied from there: everything is written twice.
-    Rule(
+    CauseRule(
         name="staging-copy",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
-        words=written_beyond("staging", "consolidation"),
+        words=extra_writes("staging", "consolidation"),
         remedy="set TMPDIR to a directory on the target file system, so that a rename replaces the copy",
         reference="Lightning-AI/pytorch-lightning#21253 and #20270",
         without="written once",
     ),
     # The same data is saved twice.
-    Rule(
+    CauseRule(
         name="saved-twice",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
-        words=written_beyond("duplicate", "copy"),
+        words=extra_writes("duplicate", "copy"),
         remedy="write it once, and create its second name as a link; write replicated state once",
         remedies={
             "lightning": 'Lightning `ModelCheckpoint(save_last="link")`; write replicated state once',
@@ -143,10 +157,10 @@ RULES: tuple[Rule, ...] = (
         without="written once",
     ),
     # A save that reads what it wrote before to change it: zarr chunks, one for each parameter.
-    Rule(
+    CauseRule(
         name="read-modify-write",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA, Limit.SERIALIZE),
-        words=_read_again,
+        words=_reads_back,
         remedy="write new files instead of modifying existing ones, with chunks as large as the data of one rank",
         remedies={
             "megatron": "save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)",
@@ -155,7 +169,7 @@ RULES: tuple[Rule, ...] = (
         without="without reading back",
     ),
     # Directories and files made by all ranks at once: a storm of metadata.
-    Rule(
+    CauseRule(
         name="many-files-ranks",
         limits=(Limit.METADATA,),
         words=_of_ranks,
@@ -163,7 +177,7 @@ RULES: tuple[Rule, ...] = (
         reference="NVIDIA-NeMo/Automodel PR#3369; KempnerForge#49",
     ),
     # Tens of thousands of small files.
-    Rule(
+    CauseRule(
         name="many-files",
         limits=(Limit.METADATA,),
         remedy="fewer and larger files: one per rank",

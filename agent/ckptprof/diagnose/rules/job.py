@@ -2,83 +2,83 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.causes import Cause, Spent
+from ckptprof.diagnose.causes import AttributedTime, Cause
+from ckptprof.diagnose.context import MOST, CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import (
-    MUCH,
-    Rule,
+    MIN_EXTRA_SHARE,
+    CauseRule,
     in_background,
-    is_far,
+    is_remote,
     is_restore,
     is_save,
-    pressed,
-    spent,
-    stacks_in,
+    largest_of_limits,
+    memory_pressure,
+    stack_share_in,
 )
-from ckptprof.diagnose.sight import MOST, Sight, some
 from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
 
 
-def _little_came_in(sight: Sight) -> bool:
-    before = sight.measures.before
-    return before is not None and some(before.received_bytes) < MUCH * max(1, sight.checkpoint.bytes)
+def _received_little(context: CheckpointContext) -> bool:
+    before = context.measures.before
+    return before is not None and or_zero(before.received_bytes) < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes)
 
 
-def _daemon_first(_sight: Sight, accounts: tuple[Spent, ...]) -> Spent | None:
-    most = spent(accounts, Limit.SERIALIZE)
+def _daemon_first(_context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
+    most = largest_of_limits(accounts, Limit.SERIALIZE)
     return most if most is not None and most.cause is Cause.DAEMON else None
 
 
-def _packed(_: Sight, accounts: tuple[Spent, ...]) -> Spent | None:
-    largest = spent(accounts, Limit.SERIALIZE)
+def _packed(_: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
+    largest = largest_of_limits(accounts, Limit.SERIALIZE)
     return largest if largest is not None and largest.cause is Cause.PACKED else None
 
 
-def _lock(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    largest = spent(accounts, Limit.SERIALIZE)
-    if is_restore(sight):
+def _lock(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
+    largest = largest_of_limits(accounts, Limit.SERIALIZE)
+    if is_restore(context):
         return None
     if largest is not None and largest.cause is Cause.LOCK:
         return "Python's interpreter lock (GIL) lets all threads of a process use one core"
-    if not in_background(sight, "thread"):
+    if not in_background(context, "thread"):
         return None
     return f"a thread of the training process wrote: {largest}"
 
 
-def _copied(sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
-    told = stacks_in("copy")(sight, accounts)
-    sent = some(sight.measures.gpu_sent_bytes)
-    if told is None or sent < MUCH * max(1, sight.checkpoint.bytes):
-        return told
-    return f"{told}; its GPUs sent {size(sent)} over PCIe since the previous sample"
+def _copied(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
+    share_text = stack_share_in("copy")(context, accounts)
+    sent = or_zero(context.measures.gpu_sent_bytes)
+    if share_text is None or sent < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
+        return share_text
+    return f"{share_text}; its GPUs sent {size(sent)} over PCIe since the previous sample"
 
 
-def _of_whom(sight: Sight) -> str | None:
+def _cpu_remedy(context: CheckpointContext) -> str | None:
     """Return the remedy if the job itself did not use most of the CPUs, or that is not known; None if it did."""
-    used = sight.used_share
+    used = context.used_share
     if used is not None and used >= MOST:
         return None
     others = "run fewer jobs alongside, reserve cores for it (Slurm `--cpus-per-task`, `cpuset.cpus`), raise `cpu.max`"
     if used is not None:
         return f"other jobs or a quota took the CPUs: {others}"
-    own = "start data loader workers after the restore" if is_restore(sight) else "fewer data loader workers"
+    own = "start data loader workers after the restore" if is_restore(context) else "fewer data loader workers"
     return f"the users of the CPUs are not known: if its own threads, {own}; if other jobs or a quota, {others}"
 
 
-def _is_by_another_process(sight: Sight) -> bool:
-    return in_background(sight, "child", "daemon")
+def _is_by_another_process(context: CheckpointContext) -> bool:
+    return in_background(context, "child", "daemon")
 
 
-def _took(sight: Sight, _accounts: tuple[Spent, ...]) -> str:
-    return f"a save took {seconds(sight.span)}, longer than the interval"
+def _longer_than_interval(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str:
+    return f"a save took {seconds(context.span)}, longer than the interval"
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[CauseRule, ...] = (
     # Planning collectives: ranks agree on who writes what before the first byte.
-    Rule(
+    CauseRule(
         name="planning",
         limits=(Limit.GATHER,),
-        when=_little_came_in,
+        condition=_received_little,
         remedy="plan once, and reuse the plan while the structure of the state does not change",
         remedies={
             "megatron": "cache the plan: Megatron `--ckpt-assume-constant-structure`",
@@ -88,7 +88,7 @@ RULES: tuple[Rule, ...] = (
         without="with a cached plan",
     ),
     # The full state is gathered on one rank before it is written.
-    Rule(
+    CauseRule(
         name="gathered",
         limits=(Limit.GATHER,),
         remedy="save shards from every rank instead of the whole state from one",
@@ -101,7 +101,7 @@ RULES: tuple[Rule, ...] = (
         without="saved in shards",
     ),
     # One rank ends long after the others.
-    Rule(
+    CauseRule(
         name="straggler",
         limits=(Limit.STRAGGLER,),
         remedy="balance what the ranks write; if they write the same, check that rank's CPU, disk and link",
@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         remedy_of_restore="balance what the ranks read; if they read the same, check that rank's CPU, disk and link",
     ),
     # Requests wait at this end for the one connection that the mount has.
-    Rule(
+    CauseRule(
         name="nfs-one-connection",
         limits=(Limit.SINGLE_WRITER,),
         causes=(Cause.ONE_CONNECTION,),
@@ -125,10 +125,10 @@ RULES: tuple[Rule, ...] = (
         without="over more connections",
     ),
     # One writer, and one connection, to a server that could take more.
-    Rule(
+    CauseRule(
         name="single-writer-far",
         limits=(Limit.SINGLE_WRITER,),
-        when=is_far,
+        condition=is_remote,
         remedy="let every rank write its shard; mount NFS with `nconnect=8`",
         remedies={
             "torch-dcp": (
@@ -143,7 +143,7 @@ RULES: tuple[Rule, ...] = (
         without="with all ranks writing",
     ),
     # One rank serialises everything while the others wait.
-    Rule(
+    CauseRule(
         name="single-writer",
         limits=(Limit.SINGLE_WRITER,),
         remedy="let every rank write its part",
@@ -158,7 +158,7 @@ RULES: tuple[Rule, ...] = (
         without="with all ranks writing",
     ),
     # What serves a FUSE mount here computes: it encrypts, compresses, sums up, copies.
-    Rule(
+    CauseRule(
         name="busy-daemon",
         limits=(Limit.SERIALIZE,),
         words=_daemon_first,
@@ -170,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         without="with a fast enough mount process",
     ),
     # After its last byte the trainer waits for tar, zstd or the like, which it runs on what it saved.
-    Rule(
+    CauseRule(
         name="packed",
         limits=(Limit.SERIALIZE,),
         words=_packed,
@@ -179,7 +179,7 @@ RULES: tuple[Rule, ...] = (
         without="packed in the background",
     ),
     # A writing thread, and others of its process that run Python: they fight for the interpreter's lock.
-    Rule(
+    CauseRule(
         name="gil",
         limits=(Limit.SERIALIZE,),
         words=_lock,
@@ -193,11 +193,11 @@ RULES: tuple[Rule, ...] = (
         reference="pytorch/pytorch PR#147039; pytorch/torchtitan PR#3393",
     ),
     # torch.save computes a CRC32 of each record on the writing thread.
-    Rule(
+    CauseRule(
         name="crc",
         limits=(Limit.SERIALIZE,),
-        when=is_save,
-        words=stacks_in("crc"),
+        condition=is_save,
+        words=stack_share_in("crc"),
         remedy="do not write a zip file: one thread computes its CRC32 over all bytes",
         remedies={
             "torch": "torch.serialization.set_crc32_options(False) before torch.save",
@@ -207,10 +207,10 @@ RULES: tuple[Rule, ...] = (
         without="with CRC off",
     ),
     # The writing thread compresses.
-    Rule(
+    CauseRule(
         name="compression",
         limits=(Limit.SERIALIZE,),
-        words=stacks_in("compress"),
+        words=stack_share_in("compress"),
         remedy="write uncompressed (weights hardly compress), or use zstd at level 1 with several threads",
         remedies={
             "numpy": "use `np.savez` instead of `np.savez_compressed`: weights hardly compress",
@@ -219,19 +219,19 @@ RULES: tuple[Rule, ...] = (
         without="uncompressed",
     ),
     # The writing thread pickles many small objects.
-    Rule(
+    CauseRule(
         name="objects",
         limits=(Limit.SERIALIZE,),
-        words=stacks_in("pickle"),
+        words=stack_share_in("pickle"),
         remedy="pack small Python objects of the state into one tensor or array, and save data loader state separately",
         reference="ServiceNow/Fast-LLM#26",
         without="as tensors",
     ),
     # torch.save copies each tensor from the GPU when it writes it, into memory that is not pinned.
-    Rule(
+    CauseRule(
         name="copies",
         limits=(Limit.SERIALIZE,),
-        when=is_save,
+        condition=is_save,
         words=_copied,
         remedy="copy the whole state into pinned memory that is reused between saves, and write it in the background",
         remedies={
@@ -244,7 +244,7 @@ RULES: tuple[Rule, ...] = (
         without="copied at once",
     ),
     # The writing thread was ready to run, but had no processor.
-    Rule(
+    CauseRule(
         name="starved",
         limits=(Limit.CPU,),
         remedy=(
@@ -257,13 +257,13 @@ RULES: tuple[Rule, ...] = (
             "leave a core for the reader: start data loader workers after the restore, OMP_NUM_THREADS below "
             "the number of cores, more CPUs"
         ),
-        instead=_of_whom,
+        special_remedy=_cpu_remedy,
     ),
     # A restore that unpickles on one thread.
-    Rule(
+    CauseRule(
         name="unpickling",
         limits=(Limit.SERIALIZE,),
-        when=is_restore,
+        condition=is_restore,
         remedy="store arrays as raw data, one shard per rank, and load only that shard; pack small objects into arrays",
         remedies={
             "torch": "store tensors in DCP shards, and load one shard per rank; pack small objects into tensors",
@@ -272,7 +272,7 @@ RULES: tuple[Rule, ...] = (
         without="without unpickling",
     ),
     # One thread serialises: it is at 100 % of a core while the device idles.
-    Rule(
+    CauseRule(
         name="single-thread",
         limits=(Limit.SERIALIZE,),
         remedy=("write parts of it with several threads or processes; omit unneeded checksums and compression"),
@@ -290,19 +290,19 @@ RULES: tuple[Rule, ...] = (
         reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
     ),
     # Staging fills the host's memory.
-    Rule(
+    CauseRule(
         name="staging-memory",
         limits=(Limit.STAGING,),
-        words=pressed,
+        words=memory_pressure,
         remedy="stage in waves: smaller buckets, one checkpoint in flight at a time; reuse pinned buffers",
         reference="radixark/Megatron-LM PR#61; marin#6774 (26 GB per host and save); NeMo Speech#14965",
         without="staged in waves",
     ),
     # Staging for a writer process copies everything through shared memory.
-    Rule(
+    CauseRule(
         name="shared-memory",
         limits=(Limit.STAGING,),
-        when=_is_by_another_process,
+        condition=_is_by_another_process,
         remedy="reuse the buffers in shared memory between saves; pack small arrays",
         remedies={
             "torch": (
@@ -314,7 +314,7 @@ RULES: tuple[Rule, ...] = (
         without="with reused buffers",
     ),
     # The state is copied to host memory before the first byte.
-    Rule(
+    CauseRule(
         name="staging",
         limits=(Limit.STAGING,),
         remedy="use pinned buffers, reused between saves; and save shards",
@@ -328,7 +328,7 @@ RULES: tuple[Rule, ...] = (
         without="with pinned buffers",
     ),
     # Old checkpoints are deleted in line.
-    Rule(
+    CauseRule(
         name="clean-up",
         limits=(Limit.CLEAN_UP,),
         remedy="delete in the background: rename the old directory, and remove it in a thread or from cron",
@@ -336,10 +336,10 @@ RULES: tuple[Rule, ...] = (
         without="with deletion in the background",
     ),
     # The save before has not ended when the next is due.
-    Rule(
+    CauseRule(
         name="previous",
         limits=(Limit.PREVIOUS_SAVE,),
-        words=_took,
+        words=_longer_than_interval,
         remedy="use an interval longer than a save (`ckptprof plan` calculates one), or make the save itself faster",
         reference="Orbax blocking_wait_prev_duration_secs; google/orbax#392",
     ),

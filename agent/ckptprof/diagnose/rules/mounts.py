@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 
-from ckptprof.diagnose.accounts import witnesses
-from ckptprof.diagnose.accounts.witnesses import moved, name_of
-from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.rules.rule import Rule, is_restore, spent, spent_in
-from ckptprof.diagnose.sight import MOST, Sight, some
+from ckptprof.diagnose.accounts import network_evidence
+from ckptprof.diagnose.accounts.network_evidence import target_name, transferred_bytes
+from ckptprof.diagnose.causes import AttributedTime, Cause
+from ckptprof.diagnose.context import MOST, CheckpointContext, or_zero
+from ckptprof.diagnose.rules.rule import CauseRule, is_restore, largest_of_causes, largest_of_limits
 from ckptprof.measures import ServerMeasure
 from ckptprof.units import percent, plural, seconds, size
 from ckptprof.verdicts import Limit
 
-_HELD_BACK = 0.7  # of the data: sent to the server after all of it was written to the page cache
+_SENT_LATE_SHARE = 0.7  # of the data: sent to the server after all of it was written to the page cache
 _LONG = 0.3  # of the save, until then
-_AGAIN = 1.5  # times what there is: several read the same
-_TOLD = 4  # names of servers
+_REREAD_FACTOR = 1.5  # times what there is: several read the same
+_MAX_NAMES = 4  # names of servers
 _OF_THE_LINK = frozenset({Cause.LINK, Cause.LINK_EVEN, Cause.LINK_SHAPED, Cause.CONGESTION, Cause.PATH, Cause.QUEUES})
-_ONE = 0.9  # of the bytes: all but what names and markers are
+_SINGLE_TARGET_SHARE = 0.9  # of the bytes: all but what names and markers are
 _REQUEST_BYTES = 4 << 20  # the largest request of a client: with less grant it is written piece by piece, synchronously
 _LEAST_BYTES = 1 << 20  # of a threshold that is advised: smaller pieces do not gain by it
 _NEAR = 1.1  # times the size of a call, which polling knows only as a mean
@@ -28,30 +28,32 @@ _UNSWITCHED = (
 )
 
 
-def _lost(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    return witnesses.trouble(sight)
+def _lost(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    return network_evidence.lost_paths(context)
 
 
-def _detour(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    found = witnesses.detours(sight)
+def _detour(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    found = network_evidence.detours(context)
     if not found:
         return None
-    told = ", ".join(f"{one.device} to {witnesses.place(one)} ({one.ana_state} for its target)" for one in found)
-    return f"I/O used {told}"
+    paths = ", ".join(
+        f"{one.device} to {network_evidence.path_address(one)} ({one.ana_state} for its target)" for one in found
+    )
+    return f"I/O used {paths}"
 
 
-def _held_back(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    mount = sight.measures.mount
+def _sent_late(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    mount = context.measures.mount
     late = mount.late_share if mount is not None else None
-    asked = mount.asked_seconds if mount is not None else None
-    if late is None or asked is None or late < _HELD_BACK or asked < _LONG * sight.span:
+    requested = mount.asked_seconds if mount is not None else None
+    if late is None or requested is None or late < _SENT_LATE_SHARE or requested < _LONG * context.span:
         return None
-    return f"{percent(min(1.0, late))} of it was sent only after all writes, which took {seconds(asked)}"
+    return f"{percent(min(1.0, late))} of it was sent only after all writes, which took {seconds(requested)}"
 
 
-def _read_by_several(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    unique, whole = some(sight.checkpoint.unique_bytes), sight.checkpoint.bytes
-    if not unique or whole < _AGAIN * unique:
+def _read_by_several(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    unique, whole = or_zero(context.checkpoint.unique_bytes), context.checkpoint.bytes
+    if not unique or whole < _REREAD_FACTOR * unique:
         return None
     return f"{size(whole)} read, of {size(unique)} distinct: several ranks read the same data"
 
@@ -60,48 +62,51 @@ def _connections(one: ServerMeasure, kind: str) -> int:
     return max(0, (one.gauges or {}).get(f"{kind}_connections", 0))
 
 
-def _fell_back(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    mount = sight.measures.mount
+def _fell_back(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    mount = context.measures.mount
     if mount is None:
         return None
     settings = mount.settings or {}
-    over_rdma = any(_connections(one, "rdma") for one in mount.per_server)
-    if settings.get("connUseRDMA") != 1 or not (over_rdma or settings.get("rdma_interfaces", 0) > 0):
+    uses_rdma = any(_connections(one, "rdma") for one in mount.per_server)
+    if settings.get("connUseRDMA") != 1 or not (uses_rdma or settings.get("rdma_interfaces", 0) > 0):
         return None
     found = [one for one in mount.per_server if _connections(one, "tcp") and not _connections(one, "rdma")]
     if not found:
         return None
-    servers = ", ".join(one.name for one in found[:_TOLD]) + ("" if len(found) <= _TOLD else ", ...")
+    servers = ", ".join(one.name for one in found[:_MAX_NAMES]) + ("" if len(found) <= _MAX_NAMES else ", ...")
     return f"{plural(len(found), 'storage server')} reached over TCP, although this client has RDMA: {servers}"
 
 
-def _is_lustre(sight: Sight) -> bool:
-    return sight.fs_type == "lustre"
+def _is_lustre(context: CheckpointContext) -> bool:
+    return context.fs_type == "lustre"
 
 
-def _keep_off(sight: Sight) -> str | None:
-    slow = witnesses.slow_one(sight, 0.0)
-    if slow is None or not _is_lustre(sight):
+def _avoid_target(context: CheckpointContext) -> str | None:
+    slow = network_evidence.slowest_target(context, 0.0)
+    if slow is None or not _is_lustre(context):
         return None
     return (
-        f"check {name_of(slow)} (there: `lctl get_param obdfilter.*-{slow.name}.brw_stats`, RAID rebuild, "
+        f"check {target_name(slow)} (there: `lctl get_param obdfilter.*-{slow.name}.brw_stats`, RAID rebuild, "
         f"disks); until then no new files there: on the MDS `lctl set_param osp.*-{slow.name}-*.max_create_count=0`"
     )
 
 
-def _on_one(sight: Sight, accounts: tuple[Spent, ...]) -> str | Spent | None:
+def _on_one_target(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | AttributedTime | None:
     """Describe that nearly all bytes went to one of several targets; where that was not counted, return the account."""
-    held = spent(accounts, Limit.SERVER, Limit.NETWORK)
-    told = witnesses.targets_of(sight)
-    if not told or held is None:
-        return held
-    mount = sight.measures.mount
-    there = (mount.settings or {}).get("osts", len(told)) if mount is not None else len(told)
-    whole, first = sum(moved(one, writes=sight.writes) for one in told), moved(told[0], writes=sight.writes)
-    if there < 2 or first < _ONE * whole or held.cause in _OF_THE_LINK:
+    account = largest_of_limits(accounts, Limit.SERVER, Limit.NETWORK)
+    targets = network_evidence.targets_of(context)
+    if not targets or account is None:
+        return account
+    mount = context.measures.mount
+    there = (mount.settings or {}).get("osts", len(targets)) if mount is not None else len(targets)
+    whole, first = (
+        sum(transferred_bytes(one, writes=context.is_save) for one in targets),
+        transferred_bytes(targets[0], writes=context.is_save),
+    )
+    if there < 2 or first < _SINGLE_TARGET_SHARE * whole or account.cause in _OF_THE_LINK:
         return None
-    way = "went to" if sight.writes else "came from"
-    return f"{percent(first / whole)} of the bytes {way} one of {there} OSTs, {name_of(told[0])}"
+    way = "went to" if context.is_save else "came from"
+    return f"{percent(first / whole)} of the bytes {way} one of {there} OSTs, {target_name(targets[0])}"
 
 
 def _grant(one: ServerMeasure) -> float:
@@ -115,28 +120,28 @@ def _grant(one: ServerMeasure) -> float:
     return gauges["grant_bytes"] + gauges["dirty_bytes"]
 
 
-def _without_grant(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    short = [one for one in witnesses.targets_of(sight) if _grant(one) < _REQUEST_BYTES]
-    if not short or not sight.writes:
+def _without_grant(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    short = [one for one in network_evidence.targets_of(context) if _grant(one) < _REQUEST_BYTES]
+    if not short or not context.is_save:
         return None
     least = min(short, key=_grant)
-    left = f"{name_of(least)} granted {size(_grant(least))} of space in advance at the last sample"
+    left = f"{target_name(least)} granted {size(_grant(least))} of space in advance at the last sample"
     return f"{left}, less than one request: each write waits for the server"
 
 
-def _one_mount(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    mount = sight.measures.mount
-    if not sight.fs_type.startswith("nfs") or len(sight.checkpoint.writers) > 2:
+def _one_mount(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
+    mount = context.measures.mount
+    if not context.fs_type.startswith("nfs") or len(context.checkpoint.writers) > 2:
         return None
     if mount is not None and mount.connections is not None:  # then it is known whether requests wait for one another
         return None
-    account = spent(accounts, Limit.SERVER, Limit.NETWORK)
-    return f"{len(sight.checkpoint.writers)} of its processes used one mount: {account}"
+    account = largest_of_limits(accounts, Limit.SERVER, Limit.NETWORK)
+    return f"{len(context.checkpoint.writers)} of its processes used one mount: {account}"
 
 
-def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    known = witnesses.hybrid(sight)
-    if known is None or known.switched >= MOST or spent_in(accounts, Cause.COPYING, Cause.DIRTY) is None:
+def _not_switched(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
+    known = network_evidence.hybrid(context)
+    if known is None or known.switched >= MOST or largest_of_causes(accounts, Cause.COPYING, Cause.DIRTY) is None:
         return None
     if not known.on:
         return "hybrid I/O is off: all writes went through the page cache"
@@ -146,8 +151,8 @@ def _not_switched(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
     return text
 
 
-def _switch(sight: Sight) -> str | None:
-    known = witnesses.hybrid(sight)
+def _hybrid_remedy(context: CheckpointContext) -> str | None:
+    known = network_evidence.hybrid(context)
     if known is None:
         return None
     piece, most = known.piece_bytes or 0.0, known.threshold_bytes or 0.0
@@ -161,17 +166,19 @@ def _switch(sight: Sight) -> str | None:
     return " and ".join(steps) or _UNSWITCHED
 
 
-def _is_behind_fabric(sight: Sight) -> bool:
-    return bool(sight.paths)
+def _is_behind_fabric(context: CheckpointContext) -> bool:
+    return bool(context.paths)
 
 
-def _in_pcc(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    return "read from PCC, on a disk of this host, not over the network" if witnesses.was_in_pcc(sight) else None
+def _in_pcc(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    return (
+        "read from PCC, on a disk of this host, not over the network" if network_evidence.was_in_pcc(context) else None
+    )
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[CauseRule, ...] = (
     # A path left `live` during the save: its requests wait until it returns, or another one serves them.
-    Rule(
+    CauseRule(
         name="nvme-path-lost",
         limits=(Limit.NETWORK, Limit.SERVER),
         words=_lost,
@@ -183,7 +190,7 @@ RULES: tuple[Rule, ...] = (
         without="with its paths live",
     ),
     # The target gives access through another of its nodes, and reports this path as not optimized.
-    Rule(
+    CauseRule(
         name="nvme-not-optimized",
         limits=(Limit.NETWORK, Limit.SERVER),
         words=_detour,
@@ -195,7 +202,7 @@ RULES: tuple[Rule, ...] = (
         without="over an optimized path",
     ),
     # The fabric is congested: its ports are throttled or paused, or lose packets.
-    Rule(
+    CauseRule(
         name="congested-fabric",
         limits=(Limit.NETWORK,),
         causes=(Cause.CONGESTION,),
@@ -207,7 +214,7 @@ RULES: tuple[Rule, ...] = (
         without="on an uncongested fabric",
     ),
     # The way to the server is slow, beyond this host's own link.
-    Rule(
+    CauseRule(
         name="slow-path",
         limits=(Limit.NETWORK,),
         causes=(Cause.PATH, Cause.QUEUES),
@@ -219,7 +226,7 @@ RULES: tuple[Rule, ...] = (
         without="on a fast enough path",
     ),
     # The server has to bring everything to stable storage before it answers a COMMIT.
-    Rule(
+    CauseRule(
         name="nfs-commit",
         limits=(Limit.SERVER,),
         causes=(Cause.COMMITS,),
@@ -231,7 +238,7 @@ RULES: tuple[Rule, ...] = (
         without="with fast enough stable storage",
     ),
     # The server asks the client to retry later.
-    Rule(
+    CauseRule(
         name="nfs-delay",
         limits=(Limit.SERVER,),
         causes=(Cause.DELAYED,),
@@ -243,10 +250,10 @@ RULES: tuple[Rule, ...] = (
         without="without these delays",
     ),
     # Requests are sent again.
-    Rule(
+    CauseRule(
         name="nfs-retransmission",
         limits=(Limit.NETWORK,),
-        causes=(Cause.RESENT,),
+        causes=(Cause.RETRANSMITTED,),
         remedy=(
             "check the path to the server (`nfsstat -rc`, `ss -ti`, drops of interfaces and switches), then the "
             "server; mount with `proto=tcp`, and do not change `timeo`"
@@ -255,7 +262,7 @@ RULES: tuple[Rule, ...] = (
         without="without retransmissions",
     ),
     # Each request carries far less than it could.
-    Rule(
+    CauseRule(
         name="nfs-small-requests",
         limits=(Limit.SMALL_IO,),
         causes=(Cause.SMALL_REQUESTS,),
@@ -272,10 +279,10 @@ RULES: tuple[Rule, ...] = (
     ),
     # The client buffers what is written until it is closed or synced, and sends it then. Only NFS clients show when:
     # others do not count requested bytes, or not which of them were direct.
-    Rule(
+    CauseRule(
         name="sent-at-the-end",
         limits=(Limit.SERVER, Limit.NETWORK),
-        words=_held_back,
+        words=_sent_late,
         remedy=(
             "let the client send during the save: a lower vm.dirty_background_bytes (64 MB), "
             "`sync_file_range` or `os.posix_fadvise` after each part, or O_DIRECT"
@@ -284,10 +291,10 @@ RULES: tuple[Rule, ...] = (
         without="sent during the writes",
     ),
     # Every rank reads the whole file.
-    Rule(
+    CauseRule(
         name="read-by-all",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER),
-        when=is_restore,
+        condition=is_restore,
         words=_read_by_several,
         remedy="read once and broadcast; or load shards",
         remedies={
@@ -301,7 +308,7 @@ RULES: tuple[Rule, ...] = (
         without="read once",
     ),
     # RDMA was available, and the client used TCP.
-    Rule(
+    CauseRule(
         name="rdma-fallback",
         limits=(Limit.NETWORK, Limit.SERVER),
         words=_fell_back,
@@ -313,27 +320,27 @@ RULES: tuple[Rule, ...] = (
         without="over RDMA",
     ),
     # One of several targets is slow: every writer with a stripe there waits for it.
-    Rule(
+    CauseRule(
         name="slow-target",
         limits=(Limit.SERVER,),
         causes=(Cause.TARGET,),
         remedy="check that target and its server, and place new files elsewhere until then",
         reference="hpc/ior#371 (an OST that is failed over has half of its speed)",
         without="with equally fast targets",
-        instead=_keep_off,
+        special_remedy=_avoid_target,
     ),
     # A large file on one Lustre target.
-    Rule(
+    CauseRule(
         name="stripes",
         limits=(Limit.SERVER, Limit.NETWORK),
-        when=_is_lustre,
-        words=_on_one,
+        condition=_is_lustre,
+        words=_on_one_target,
         remedy="stripe the directory before the first save: `lfs setstripe -c -1 -S 16M DIR`",
         reference="ornladios/ADIOS2#4621; E3SM#4280; darshan#444",
         without="over more targets",
     ),
     # A target that is nearly full promises no space: nothing may stay in the client's cache.
-    Rule(
+    CauseRule(
         name="grant",
         limits=(Limit.SERVER,),
         words=_without_grant,
@@ -345,7 +352,7 @@ RULES: tuple[Rule, ...] = (
         without="with grant",
     ),
     # One connection to an NFS or EFS server.
-    Rule(
+    CauseRule(
         name="single-stream",
         limits=(Limit.SERVER, Limit.NETWORK),
         words=_one_mount,
@@ -354,20 +361,20 @@ RULES: tuple[Rule, ...] = (
         without="over more connections",
     ),
     # The client could write large pieces past its page cache, and does not.
-    Rule(
+    CauseRule(
         name="hybrid-io",
         limits=(Limit.PAGE_CACHE,),
         words=_not_switched,
         remedy="switch it on: `lctl set_param llite.*.hybrid_io=1`, or write with O_DIRECT",
         reference="Lustre LU-13802 (2.16); DDN hybrid I/O (x1.7 per thread)",
         without="past the page cache",
-        instead=_switch,
+        special_remedy=_hybrid_remedy,
     ),
     # The target replies late, or does not accept the bytes.
-    Rule(
+    CauseRule(
         name="nvme-target",
         limits=(Limit.SERVER,),
-        when=_is_behind_fabric,
+        condition=_is_behind_fabric,
         remedy=(
             "check the target: its drives, its CPUs, the load of other hosts, a limit of the volume; use more "
             "`--nr-io-queues` if it has capacity; else save to local NVMe first"
@@ -375,7 +382,7 @@ RULES: tuple[Rule, ...] = (
         reference="nvme-connect(1); kernel Documentation/admin-guide/iostats.rst",
     ),
     # A restore from the persistent client cache shows nothing about the servers.
-    Rule(
+    CauseRule(
         name="warm-pcc",
         limits=(Limit.NONE,),
         words=_in_pcc,

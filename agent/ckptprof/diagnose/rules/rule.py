@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.sight import SLIGHT, Sight, some
-from ckptprof.frameworks.table import libraries
+from ckptprof.diagnose.causes import AttributedTime, Cause
+from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero
+from ckptprof.frameworks.framework_table import libraries_of
 from ckptprof.model import Kind, Mode
 from ckptprof.units import percent, size
 from ckptprof.verdicts import Limit
 
-MUCH = 0.3  # of a checkpoint's bytes: smaller extra amounts do not explain its duration
+MIN_EXTRA_SHARE = 0.3  # of a checkpoint's bytes: smaller extra amounts do not explain its duration
 _SHOWN = 0.4  # of the samples in its own code: no other function is as frequent
 _LOW = 0.08  # of all memory: the kernel reclaims
 
-Words = Callable[[Sight, tuple[Spent, ...]], Spent | str | None]
+Words = Callable[[CheckpointContext, tuple[AttributedTime, ...]], AttributedTime | str | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class CauseRule:
     """One cause. It matches the largest account of its limits, or of `causes`, or what `words` returns."""
 
     name: str  # short and stable
     limits: tuple[Limit, ...]  # that it explains
-    when: Callable[[Sight], bool] | None = None  # condition on the checkpoint
+    condition: Callable[[CheckpointContext], bool] | None = None  # condition on the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
     # what a person reads where it is more than an account, or an account; None if the rule does not fit
     words: Words | None = None
@@ -35,43 +35,45 @@ class Rule:
     remedy_of_restore: str | None = None  # if it is not the same
     remedies: Mapping[str, str] = field(default_factory=dict)  # by library: that of the first one that the job uses
     remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own
-    instead: Callable[[Sight], str | None] | None = None  # the remedy where the checkpoint shows that it is another
+    special_remedy: Callable[[CheckpointContext], str | None] | None = (
+        None  # the remedy where the checkpoint shows that it is another
+    )
 
-    def shown(self, sight: Sight, accounts: tuple[Spent, ...]) -> Spent | str | None:
+    def match(self, context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
         """Return the account or the text that matches, None if the rule does not apply."""
-        if self.when is not None and not self.when(sight):
+        if self.condition is not None and not self.condition(context):
             return None
         if self.words is not None:
-            return self.words(sight, accounts)
-        return spent_in(accounts, *self.causes) if self.causes else spent(accounts, *self.limits)
+            return self.words(context, accounts)
+        return largest_of_causes(accounts, *self.causes) if self.causes else largest_of_limits(accounts, *self.limits)
 
-    def remedy_for(self, sight: Sight) -> str:
+    def remedy_for(self, context: CheckpointContext) -> str:
         """Return the remedy for a checkpoint."""
-        other = self.instead(sight) if self.instead is not None else None
+        other = self.special_remedy(context) if self.special_remedy is not None else None
         if other is not None:
             return other
         general, special = self.remedy, self.remedies
-        if is_restore(sight) and self.remedy_of_restore is not None:
+        if is_restore(context) and self.remedy_of_restore is not None:
             general, special = self.remedy_of_restore, self.remedies_of_restore
-        used = libraries(sight.checkpoint.framework)
+        used = libraries_of(context.checkpoint.framework)
         return next((text for library, text in special.items() if library in used), general)
 
 
-def spent(accounts: tuple[Spent, ...], *limits: Limit) -> Spent | None:
+def largest_of_limits(accounts: tuple[AttributedTime, ...], *limits: Limit) -> AttributedTime | None:
     """Return the largest account of these limits, None if there is none."""
     return next((one for one in accounts if one.limit in limits), None)
 
 
-def spent_in(accounts: tuple[Spent, ...], *causes: Cause) -> Spent | None:
+def largest_of_causes(accounts: tuple[AttributedTime, ...], *causes: Cause) -> AttributedTime | None:
     """Return the largest account of these causes, None if there is none."""
     return next((one for one in accounts if one.cause in causes), None)
 
 
-def stacks_in(name: str) -> Words:
+def stack_share_in(name: str) -> Words:
     """Match if most samples of the writing thread's own code, by its stack, are in `name`."""
 
-    def words(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-        shares = sight.stacks()
+    def words(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+        shares = context.stacks()
         own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
         if not shares.get(name) or shares[name] < _SHOWN * own:
             return None
@@ -80,45 +82,45 @@ def stacks_in(name: str) -> Words:
     return words
 
 
-def is_far(sight: Sight) -> bool:
+def is_remote(context: CheckpointContext) -> bool:
     """Return whether its files are behind a network."""
-    return sight.remote
+    return context.is_remote
 
 
-def is_restore(sight: Sight) -> bool:
+def is_restore(context: CheckpointContext) -> bool:
     """Return whether it is a restore."""
-    return sight.checkpoint.kind is Kind.RESTORE
+    return context.checkpoint.kind is Kind.RESTORE
 
 
-def is_save(sight: Sight) -> bool:
+def is_save(context: CheckpointContext) -> bool:
     """Return whether it is a save."""
-    return sight.writes
+    return context.is_save
 
 
-def in_background(sight: Sight, *roles: str) -> bool:
+def in_background(context: CheckpointContext, *roles: str) -> bool:
     """Return whether writers with these roles wrote most of it, alongside training."""
-    mine = sum(one.bytes for one in sight.checkpoint.writers if one.role in roles)
-    return sight.checkpoint.mode is Mode.ASYNC and mine * 2 > sight.checkpoint.bytes
+    mine = sum(one.bytes for one in context.checkpoint.writers if one.role in roles)
+    return context.checkpoint.mode is Mode.ASYNC and mine * 2 > context.checkpoint.bytes
 
 
-def pressed(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
+def memory_pressure(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
     """Match a shortage of memory."""
-    total, available = some(sight.memory.total_bytes), sight.memory.available_min_bytes
+    total, available = or_zero(context.memory.total_bytes), context.memory.available_min_bytes
     if total and available is not None and 0 <= available < _LOW * total:
         return f"only {size(available)} of {size(total)} of memory was available"
-    if some(sight.memory.memory_some_share) >= SLIGHT:
-        return f"processes waited for memory {percent(min(1.0, some(sight.memory.memory_some_share)))} of the time"
+    if or_zero(context.memory.memory_some_share) >= SLIGHT:
+        return f"processes waited for memory {percent(min(1.0, or_zero(context.memory.memory_some_share)))} of the time"
     return None
 
 
-def written_beyond(*reasons: str) -> Words:
+def extra_writes(*reasons: str) -> Words:
     """Match many bytes written in addition to the checkpoint, for one of these reasons."""
 
-    def words(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-        checkpoint = sight.checkpoint
+    def words(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+        checkpoint = context.checkpoint
         found = [one for one in checkpoint.overheads if one.reason in reasons]
         extra, unique = sum(one.bytes for one in found), (checkpoint.unique_bytes or checkpoint.bytes)
-        if not found or extra < MUCH * unique:
+        if not found or extra < MIN_EXTRA_SHARE * unique:
             return None
         return f"{size(extra)} written in addition to the {size(unique)} of the checkpoint"
 

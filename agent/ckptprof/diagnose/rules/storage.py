@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.causes import Cause, Spent
-from ckptprof.diagnose.rules.rule import Rule, is_restore
-from ckptprof.diagnose.sight import NS, Sight, some
+from ckptprof.diagnose.causes import AttributedTime, Cause
+from ckptprof.diagnose.context import NS, CheckpointContext, or_zero
+from ckptprof.diagnose.rules.rule import CauseRule, is_restore
 from ckptprof.model import Level
 from ckptprof.units import seconds
 from ckptprof.verdicts import Limit
@@ -14,42 +14,42 @@ _TIMEOUT_SECONDS = 600  # default of NCCL's collectives (torch.distributed)
 _MEASURE = "measure the path once (`ckptprof ceiling DIR`)"
 
 
-def _paused(sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
-    paused = sum(some(one.dirty_pause_ns) for one in sight.measures.processes) / NS
+def _paused(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
+    paused = sum(or_zero(one.dirty_pause_ns) for one in context.measures.processes) / NS
     whole = sum(one.seconds for one in accounts)
     return (
         f"writers were blocked for {seconds(paused)} by the limit on dirty pages" if paused > _PAUSED * whole else None
     )
 
 
-def _as_long_as_a_timeout(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    many = some(sight.checkpoint.ranks) >= 2
+def _exceeds_nccl_timeout(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    many = or_zero(context.checkpoint.ranks) >= 2
     return (
-        f"it took {seconds(sight.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
-        if many and sight.span >= _TIMEOUT_SECONDS
+        f"it took {seconds(context.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
+        if many and context.span >= _TIMEOUT_SECONDS
         else None
     )
 
 
-def _what_was_not_done(sight: Sight) -> str:
-    processes = sight.measures.processes
-    steps = [] if sight.checkpoint.level is Level.TRACE else ["record at --level trace"]
+def _collect_more_remedy(context: CheckpointContext) -> str:
+    processes = context.measures.processes
+    steps = [] if context.checkpoint.level is Level.TRACE else ["record at --level trace"]
     steps += [] if any(one.stacks for one in processes) else ["install py-spy"]
     return f"collect more data: {', '.join([*steps, _MEASURE])}"
 
 
-def _without_a_limit(_sight: Sight, accounts: tuple[Spent, ...]) -> str | None:
+def _without_a_limit(_context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
     whole = sum(one.seconds for one in accounts)
     return f"{seconds(whole)} without a limit that accounts for most of it" if whole > 0 else None
 
 
-def _from_the_page_cache(sight: Sight, _accounts: tuple[Spent, ...]) -> str | None:
-    return "read from the page cache, not from storage" if sight.checkpoint.cache == "warm" else None
+def _from_the_page_cache(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    return "read from the page cache, not from storage" if context.checkpoint.cache == "warm" else None
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[CauseRule, ...] = (
     # Writers are blocked because vm.dirty_bytes is small.
-    Rule(
+    CauseRule(
         name="dirty-limits",
         limits=(Limit.PAGE_CACHE,),
         causes=(Cause.DIRTY,),
@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
         without="with the usual dirty limits",
     ),
     # Copying into the page cache is slow itself.
-    Rule(
+    CauseRule(
         name="copying",
         limits=(Limit.PAGE_CACHE,),
         remedy=(
@@ -71,7 +71,7 @@ RULES: tuple[Rule, ...] = (
         reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",
     ),
     # Buffered writes run into the dirty limits: a writer goes at the speed of writeback.
-    Rule(
+    CauseRule(
         name="buffered",
         limits=(Limit.DEVICE,),
         words=_paused,
@@ -82,10 +82,10 @@ RULES: tuple[Rule, ...] = (
         reference="DDN hybrid I/O; cockroachdb PR#20449",
     ),
     # A limit set for the cgroup or the volume slows the device.
-    Rule(
+    CauseRule(
         name="throttled",
         limits=(Limit.DEVICE, Limit.SMALL_IO),
-        causes=(Cause.DEVICE_CAPPED, Cause.SMALL_OPERATIONS_CAPPED, Cause.DEVICE_PACED),
+        causes=(Cause.DEVICE_CAPPED, Cause.SMALL_OPERATIONS_CAPPED, Cause.DEVICE_THROTTLED),
         remedy=(
             "raise the limit: io.max or blkio.throttle.* of the cgroup, the container's --device-write-bps, the "
             "volume's provisioned IOPS and MB/s"
@@ -94,7 +94,7 @@ RULES: tuple[Rule, ...] = (
         without="without that limit",
     ),
     # Small or random operations straight to the device.
-    Rule(
+    CauseRule(
         name="small-io",
         limits=(Limit.SMALL_IO,),
         remedy=(
@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
         ),
     ),
     # The device is slower than it has shown to be, or than the checkpoint needs.
-    Rule(
+    CauseRule(
         name="slow-device",
         limits=(Limit.DEVICE,),
         remedy="save to a faster tier (local NVMe) and copy in the background, or save asynchronously",
@@ -133,7 +133,7 @@ RULES: tuple[Rule, ...] = (
         },
     ),
     # The link is shaped: its queueing discipline delays packets.
-    Rule(
+    CauseRule(
         name="shaped",
         limits=(Limit.NETWORK,),
         causes=(Cause.LINK_SHAPED,),
@@ -145,7 +145,7 @@ RULES: tuple[Rule, ...] = (
         without="without the shaping",
     ),
     # The network link is full.
-    Rule(
+    CauseRule(
         name="full-link",
         limits=(Limit.NETWORK,),
         remedy=(
@@ -162,7 +162,7 @@ RULES: tuple[Rule, ...] = (
         },
     ),
     # The server answers late.
-    Rule(
+    CauseRule(
         name="slow-server",
         limits=(Limit.SERVER,),
         remedy=(
@@ -172,10 +172,10 @@ RULES: tuple[Rule, ...] = (
         reference="LLNL/scr#449",
     ),
     # A save longer than the collective timeout kills the ranks that wait for it.
-    Rule(
+    CauseRule(
         name="timeout",
         limits=(Limit.UNCLEAR,),
-        words=_as_long_as_a_timeout,
+        words=_exceeds_nccl_timeout,
         remedy="raise the timeout of the collectives until the cause is found",
         remedies={
             "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found",
@@ -183,19 +183,19 @@ RULES: tuple[Rule, ...] = (
         reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
     ),
     # The disk is not busy and the save is slow: more data is needed.
-    Rule(
+    CauseRule(
         name="unexplained",
         limits=(Limit.UNCLEAR,),
         words=_without_a_limit,
         remedy=f"collect more data: record at --level trace, install py-spy, {_MEASURE}",
         reference="pytorch/torchtitan#1301",
-        instead=_what_was_not_done,
+        special_remedy=_collect_more_remedy,
     ),
     # A restore from the page cache shows nothing about the storage.
-    Rule(
+    CauseRule(
         name="warm",
         limits=(Limit.NONE,),
-        when=is_restore,
+        condition=is_restore,
         words=_from_the_page_cache,
         remedy=(
             "to test the storage itself drop the cache first: `echo 3 > /proc/sys/vm/drop_caches`; or restore on "

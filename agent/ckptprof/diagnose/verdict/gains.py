@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.accounts.storage import throttle
+from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.sight import SLIGHT, Sight, pace, some
+from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero, rate_of
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
 _BINDS = 1 / 3  # of what remains: a smaller part does not bound it
-_MORE = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
+_FASTER = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
-_ALIKE = 0.25  # of a checkpoint's bytes: a fastest second within this may be all of the checkpoint
+_SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second within this may be all of the checkpoint
 _MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not promised
 _MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
 
@@ -35,11 +35,11 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     own = sum(one.seconds for one in mine)
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
-    sight, waits = found.sight, found.waiting > SLIGHT * whole
-    waits = sight.writes and not sight.remote and (sight.direct or (sight.syncs or 0) > 0 or waits)
+    context, waits = found.context, found.waiting > SLIGHT * whole
+    waits = context.is_save and not context.is_remote and (context.is_direct or (context.syncs or 0) > 0 or waits)
     if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and waits:  # until its bytes are on the device
-        best = _best(sight)
-        least = ((sight.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
+        best = _best_rate(context)
+        least = ((context.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
             return Gain(min(whole, least), "the device, which has to receive all of it")
     left: dict[str | None, float] = {name: floor}
@@ -60,61 +60,69 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
     if limit is Limit.PAGE_FAULT:
         return _read_floor(found)
     if limit is Limit.METADATA:
-        copying = max(0.0, found.sight.moved / _MEMORY - (found.seconds - own))
-        return copying, f"copying {'into' if found.sight.writes else 'out of'} the page cache"
-    if limit is Limit.SINGLE_WRITER and found.alone is not None:
-        few = ", one for each CPU" if found.alone.workers < found.alone.ranks else ""
-        return own / found.alone.workers, f"{found.alone.workers} concurrent writers{few}"
+        copying = max(0.0, found.context.transferred_bytes / _MEMORY - (found.seconds - own))
+        return copying, f"copying {'into' if found.context.is_save else 'out of'} the page cache"
+    if limit is Limit.SINGLE_WRITER and found.single_writer is not None:
+        few = ", one for each CPU" if found.single_writer.workers < found.single_writer.ranks else ""
+        return own / found.single_writer.workers, f"{found.single_writer.workers} concurrent writers{few}"
     if limit is Limit.STRAGGLER and found.straggler is not None:
-        return found.straggler.crowding, None
+        return found.straggler.contention_seconds, None
     return 0.0, None
 
 
-def _best(sight: Sight) -> float | None:
+def _best_rate(context: CheckpointContext) -> float | None:
     """Return the highest known rate of the device in this direction.
 
     A throttled device could do its bytes in the time in which it had requests.
     """
-    known, device = [sight.probed], sight.device
+    known, device = [context.probed], context.device
     if device is not None:
         best = (device.shown_bytes_per_second, device.peak_bytes_per_second)
         # The fastest second may contain a whole checkpoint that took less than one
-        known += [one for one in best if one and abs(one - sight.moved) > _ALIKE * sight.moved]
+        known += [
+            one
+            for one in best
+            if one and abs(one - context.transferred_bytes) > _SAME_AMOUNT * context.transferred_bytes
+        ]
         if device.busy_seconds is not None and device.busy_seconds >= _TICK:
-            known.append((sight.device_bytes or 0.0) / device.busy_seconds)
+            known.append((context.device_bytes or 0.0) / device.busy_seconds)
     return max((value for value in known if value), default=None)
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
     """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster."""
-    sight = found.sight
-    moved = (sight.device_bytes or sight.moved) if not sight.remote else sight.moved
-    now = pace(moved, found.waiting)
-    if sight.remote:
-        link = sight.link
+    context = found.context
+    transferred = (
+        (context.device_bytes or context.transferred_bytes) if not context.is_remote else context.transferred_bytes
+    )
+    now = rate_of(transferred, found.waiting)
+    if context.is_remote:
+        link = context.link
         speeds = (link.speed_bytes_per_second, link.shown_bytes_per_second) if link is not None else ()
         imposed = found.storage is not None and found.storage.imposed
-        known = [value for value in (*speeds, sight.probed) if value and value > _MORE * now]
+        known = [value for value in (*speeds, context.probed) if value and value > _FASTER * now]
         best = min(known, default=None) if imposed else max(known, default=None)
         name = "the link"
     else:
-        best, name = _best(sight), "the device"
-        bound = throttle(sight, found.waiting)
+        best, name = _best_rate(context), "the device"
+        bound = throttle(context, found.waiting)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second
-        elif best is not None and best <= _MORE * max(now, some(bound.bytes_per_second) if bound is not None else 0.0):
+        elif best is not None and best <= _FASTER * max(
+            now, or_zero(bound.bytes_per_second) if bound is not None else 0.0
+        ):
             best = None
     floor = min(found.cpu_in_calls, found.waiting)
     if best is None:
         return floor, None
-    return max(floor, moved / best), f"{name} at {rate(best)}"
+    return max(floor, transferred / best), f"{name} at {rate(best)}"
 
 
 def _read_floor(found: Accounting) -> tuple[float, str | None]:
-    sight = found.sight
-    moved = some(sight.checkpoint.storage_bytes) or sight.device_bytes or sight.moved
-    now = pace(moved, found.of(Limit.PAGE_FAULT))
-    best = _best(sight)
-    if best is not None and best > _MORE * now:
-        return moved / min(best, _MAPPED), f"the device at {rate(best)}"
-    return min(found.of(Limit.PAGE_FAULT), moved / _MEMORY), "copying out of the page cache"
+    context = found.context
+    transferred = or_zero(context.checkpoint.storage_bytes) or context.device_bytes or context.transferred_bytes
+    now = rate_of(transferred, found.of(Limit.PAGE_FAULT))
+    best = _best_rate(context)
+    if best is not None and best > _FASTER * now:
+        return transferred / min(best, _MAPPED), f"the device at {rate(best)}"
+    return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), "copying out of the page cache"

@@ -1,1 +1,1 @@
-"""What was recorded, as files that other programs read."""
+"""Exported file formats."""

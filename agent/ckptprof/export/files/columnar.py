@@ -1,4 +1,4 @@
-"""Rows as Apache Parquet and Arrow, by pyarrow, which is in the extra `ckptprof[parquet]`."""
+"""Apache Parquet and Arrow files, by pyarrow of the extra `ckptprof[parquet]`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,24 @@ from typing import IO, Any
 
 from ckptprof.encoding import encodable
 from ckptprof.errors import CkptprofError
-from ckptprof.store.records import Field
+from ckptprof.store.records import RecordField
 
-_ROWS = 10_000  # of a group of rows
+_ROWS = 10_000  # per row group
 
 
-def write(kind: str, file: IO[bytes], fields: Sequence[Field], rows: Iterable[Any], metadata: Mapping[str, str]) -> int:
+def write(
+    kind: str, file: IO[bytes], fields: Sequence[RecordField], rows: Iterable[Any], metadata: Mapping[str, str]
+) -> int:
     """Write `parquet` or `arrow` (its file format), and return the number of rows; raises CkptprofError, OSError.
 
-    Times are timestamps of UTC in nanoseconds, durations are durations, what was not seen is null.
+    Times are UTC timestamps in nanoseconds, durations are durations, null means not observed.
     """
     arrow, ipc, parquet = _libraries()
     of = {
         "text": arrow.string(), "json": arrow.string(), "whole": arrow.int64(), "real": arrow.float64(),
         "truth": arrow.bool_(), "time_ns": arrow.timestamp("ns", tz="UTC"), "duration_ns": arrow.duration("ns"),
     }  # fmt: skip
-    schema = arrow.schema([(field.name, of[field.holds]) for field in fields], metadata=dict(metadata))
+    schema = arrow.schema([(field.name, of[field.value_kind]) for field in fields], metadata=dict(metadata))
     if kind == "parquet":
         opened = parquet.ParquetWriter(file, schema, compression="zstd")
     else:
@@ -36,7 +38,7 @@ def write(kind: str, file: IO[bytes], fields: Sequence[Field], rows: Iterable[An
             for place, field in enumerate(fields):
                 values = (row[place] for row in group)
                 plain = [encodable(value) if isinstance(value, str) else value for value in values]
-                columns.append(arrow.array(plain, type=of[field.holds]))
+                columns.append(arrow.array(plain, type=of[field.value_kind]))
             writer.write_batch(arrow.record_batch(columns, schema=schema))
             written += len(group)
     return written
@@ -47,5 +49,5 @@ def _libraries() -> tuple[Any, Any, Any]:
         import pyarrow as pa  # noqa: PLC0415 # 170 MB that only this needs
         from pyarrow import ipc, parquet  # noqa: PLC0415 # likewise
     except ImportError:
-        raise CkptprofError("pyarrow is not installed here", hint="pip install 'ckptprof[parquet]'") from None
+        raise CkptprofError("pyarrow is not installed", hint="pip install 'ckptprof[parquet]'") from None
     return pa, ipc, parquet

@@ -1,9 +1,9 @@
-"""Checkpoints as a trace for https://ui.perfetto.dev: what was saved when, by whom, and what training and devices did.
+"""Checkpoints as a trace for https://ui.perfetto.dev: saves and restores, ranks, training and devices.
 
-A process of the trace is a job, and one more is the host. Slices of one track are nested or apart, as the format wants
-it: what overlaps goes to another track of the same name, which the viewer shows as one. The trace runs by BOOTTIME, and
-a snapshot says that this equals REALTIME, so that times are those of the wall. The numbers of fields are those of
-protos/perfetto/trace in https://github.com/google/perfetto.
+Each job is a process of the trace, and the host is one more. Slices of one track must nest or be disjoint: overlapping
+ones go to another track of the same name, which the viewer merges. The trace uses BOOTTIME, and a clock snapshot sets
+it equal to REALTIME, so that times are wall clock. Field numbers are those of protos/perfetto/trace in
+https://github.com/google/perfetto.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _Fact = tuple[str, "str | int | float"]
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """What one device moved in one direction: spans of time and the bytes per second in each, in order."""
+    """The rate of one device in one direction: ordered intervals with bytes per second."""
 
     name: str
     spans: Sequence[tuple[int, int, float]]  # start, end, rate
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """Something that took time, and what it has inside."""
+    """A slice with nested slices."""
 
     name: str
     start_ns: int
     end_ns: int
     facts: tuple[_Fact, ...] = ()
-    flow: int | None = None  # begins here
+    flow: int | None = None  # starts a flow
     inside: tuple[Slice, ...] = ()
 
     @property
     def events(self) -> int:
-        """How many it becomes."""
+        """Number of events."""
         return 2 + sum(one.events for one in self.inside)
 
 
-class Trace:
-    """Packets, and how many events they hold; what would be more than `most` is left out, whole slices at a time."""
+class PerfettoTrace:
+    """Builds packets, with at most `most` events; further slices are omitted and counted."""
 
     def __init__(self, most: int = MAX_EVENTS) -> None:
         self.events = 0
@@ -57,7 +57,7 @@ class Trace:
         self._tracks = 0
 
     def packets(self, checkpoints: Iterable[Checkpoint], rates: Iterable[Rate], host: str) -> Iterator[bytes]:
-        """Return the packets of a trace, which is their sequence."""
+        """Yield the packets of the trace."""
         found = sorted(checkpoints, key=lambda one: (one.job, one.start_ns))
         yield _packet(pb.part(6, _clocks(min((one.start_ns for one in found), default=0))), cleared=True)
         for job, own in groupby(found, key=lambda one: one.job):
@@ -67,7 +67,7 @@ class Trace:
     def _job(self, job: str, own: list[Checkpoint]) -> Iterator[bytes]:
         process, described = self._process(job)
         yield described
-        yield from self._lanes(process, 1, "checkpoints", [_of(one) for one in own])
+        yield from self._lanes(process, 1, "checkpoints", [_checkpoint_slice(one) for one in own])
         blocked = [Slice("blocked", two.start_ns, two.end_ns) for one in own for two in one.blocked]
         yield from self._lanes(process, 2, "training blocked", blocked)
         yield from self._durable(process, own)
@@ -92,7 +92,7 @@ class Trace:
             yield from self._counted(track, rate)
 
     def _counted(self, track: int, rate: Rate) -> Iterator[bytes]:
-        """Return the values; one holds until the next, so that each stretch that was watched ends in zero."""
+        """Yield the counter values; a value lasts until the next, so each monitored stretch ends with zero."""
         until_ns = None
         for start_ns, end_ns, value in rate.spans:
             if self.events + 2 > self._most:
@@ -106,7 +106,7 @@ class Trace:
             yield self._event(_COUNTER, track, until_ns, pb.double(44, 0.0))
 
     def _lanes(self, process: int, order: int, name: str, slices: Iterable[Slice]) -> Iterator[bytes]:
-        """Each slice goes to the first track that is free when it begins."""
+        """Put each slice on the first track that is free at its start."""
         lanes: list[tuple[int, int]] = []  # the track, and when its last slice ends
         for one in sorted(slices, key=lambda two: (two.start_ns, -two.end_ns)):
             if self.events + one.events > self._most:
@@ -131,7 +131,7 @@ class Trace:
         yield self._event(_END, track, max(one.end_ns, one.start_ns))
 
     def _durable(self, process: int, own: Iterable[Checkpoint]) -> Iterator[bytes]:
-        """Return the moments at which saves were on stable storage: there the flow of each ends."""
+        """Yield the times at which saves were on stable storage, the end of each flow."""
         moments = [(one.durable_ns, one) for one in own if one.durable_ns is not None]
         track = None
         for at_ns, one in sorted(moments, key=lambda two: two[0]):
@@ -144,7 +144,7 @@ class Trace:
             yield self._event(_INSTANT, track, at_ns, pb.text(23, f"durable: {_name(one)}") + pb.fixed64(48, one.id))
 
     def _process(self, name: str) -> tuple[int, bytes]:
-        """Return a process with a number that is nobody's: real ones are used again, and the viewer takes 31 bits."""
+        """Return a process with an artificial pid: real ones are reused, and the viewer takes 31 bits."""
         self._tracks += 1
         number = self._tracks
         about = pb.whole(1, number) + pb.part(3, pb.whole(1, number) + pb.text(6, name)) + pb.whole(11, _EXPLICIT)
@@ -161,7 +161,7 @@ class Trace:
 
 
 def _packet(content: bytes, *, cleared: bool = False) -> bytes:
-    """Return a packet of the trace's one sequence; the first says that nothing of it was told before."""
+    """Return a packet of the single sequence; the first one has the flag for cleared state."""
     return pb.part(1, content + pb.whole(10, 1) + (pb.whole(13, 1) if cleared else b""))
 
 
@@ -180,7 +180,7 @@ def _name(one: Checkpoint) -> str:
     return one.kind.value if one.step is None else f"{one.kind.value} of step {one.step}"
 
 
-def _of(one: Checkpoint) -> Slice:
+def _checkpoint_slice(one: Checkpoint) -> Slice:
     facts: dict[str, str | int | float | None] = {
         "id": one.id, "uid": one.uid, "status": one.status.value, "path": one.path, "framework": one.framework,
         "mode": None if one.mode is None else one.mode.value, "bytes": one.bytes, "files": one.files,
@@ -197,7 +197,7 @@ def _of(one: Checkpoint) -> Slice:
 
 
 def _phases(one: Checkpoint) -> tuple[Slice, ...]:
-    """Return what is known of its course: when its data moved, and what came between that and its commit."""
+    """Return the phases: data transfer, and from its end to the commit."""
     first, last, committed = one.moments.first_data_ns, one.moments.last_data_ns, one.moments.committed_ns
     if first is None or last is None or not one.start_ns <= first <= last <= one.end_ns:
         return ()

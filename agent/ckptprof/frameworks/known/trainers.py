@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 
-from ckptprof.frameworks.examples import (
+from ckptprof.frameworks.example_saves import (
     NPZ,
     PICKLE,
     SAFETENSORS,
     SMALL,
     TORCH_ZIP,
-    Write,
-    dcp,
-    each,
-    safetensors,
-    save,
-    tensor,
+    ExampleFile,
+    dcp_files,
+    example_save,
+    files_of_ranks,
+    safetensors_file,
+    torch_file,
 )
-from ckptprof.frameworks.knowledge import Code, Framework, directory, mark, temporary
+from ckptprof.frameworks.framework_entry import CodePatterns, Framework, file_pattern, folder_pattern, temporary_pattern
 
 _MEGATRON_FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
 _MODEL = r"(?:[^/-]|-(?!-))*--"  # up to the first two dashes: one way only to match, so that no name costs much
@@ -34,22 +34,22 @@ FRAMEWORKS = (
         name="megatron",
         libraries=("torch",),
         files=(
-            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", _MEGATRON_FOLDER),
-            mark(r"common\.pt|metadata\.json|modelopt_run_config\.yaml", r"/(?:iter_(?P<step>\d{7})|release)$"),
-            mark(
+            file_pattern(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", _MEGATRON_FOLDER),
+            file_pattern(r"common\.pt|metadata\.json|modelopt_run_config\.yaml", r"/(?:iter_(?P<step>\d{7})|release)$"),
+            file_pattern(
                 r"(?:model_optim_rng|model_rng|optim|distrib_optim)\.pt",
                 r"/(?:iter_(?P<step>\d{7})|release)/mp_rank_(?P<rank>\d+)(?:_\d+)*$",
             ),
-            mark(r"shard_\d+_\d+\.pt|\.zarray|\d+(?:\.\d+)*", r"/iter_(?P<step>\d{7})/[^/]+$"),
+            file_pattern(r"shard_\d+_\d+\.pt|\.zarray|\d+(?:\.\d+)*", r"/iter_(?P<step>\d{7})/[^/]+$"),
         ),
         directories=(
-            directory(r"iter_(?P<step>\d{7})"),
-            directory(r"release", r"^(?:mp_rank_\d.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
+            folder_pattern(r"iter_(?P<step>\d{7})"),
+            folder_pattern(r"release", r"^(?:mp_rank_\d.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
         ),
-        commit=(mark(r"latest_checkpointed_iteration\.txt"),),
+        commit=(file_pattern(r"latest_checkpointed_iteration\.txt"),),
         durability="fsync",
         asynchronous=("daemon", "child"),
-        code=Code(
+        code=CodePatterns(
             saves=(r"(?:\w+/)*dist_checkpointing/.*",),
             background=(r"strategies/async_utils",),
             at_once=("execute_sync",),
@@ -58,13 +58,14 @@ FRAMEWORKS = (
         completed_by="`latest_checkpointed_iteration.txt`",
         proven_by=("tests/e2e/jobs/megatron_core.py",),
         saves=(
-            save(
-                *dcp("iter_{step:07}"),
-                tensor("iter_{step:07}/common.pt", SMALL),
-                Write("latest_checkpointed_iteration.txt", SMALL),
+            example_save(
+                *dcp_files("iter_{step:07}"),
+                torch_file("iter_{step:07}/common.pt", SMALL),
+                ExampleFile("latest_checkpointed_iteration.txt", SMALL),
             ),
-            save(
-                *each(Write("iter_{step:07}/mp_rank_0{rank}/model_optim_rng.pt", 40, magic=TORCH_ZIP)), variant="torch"
+            example_save(
+                *files_of_ranks(ExampleFile("iter_{step:07}/mp_rank_0{rank}/model_optim_rng.pt", 40, magic=TORCH_ZIP)),
+                variant="torch",
             ),
         ),
     ),
@@ -76,28 +77,30 @@ FRAMEWORKS = (
         name="nemo",
         libraries=("torch",),
         files=(
-            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_NEMO_NAME}(?:/weights)?$"),
-            mark(r"common\.pt|metadata\.json|\.metadata", rf"/{_NEMO_NAME}(?:/weights)?$"),
-            mark(r"io\.json|model\.yaml", rf"/{_NEMO_NAME}/context$"),
-            mark(rf"{_NEMO_NAME}\.ckpt", r"(?P<below>/(?:mp_rank_(?P<rank>\d+)|tp_rank_\d+_pp_rank_\d+))?$"),
-            mark(r".*\.nemo"),
+            file_pattern(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_NEMO_NAME}(?:/weights)?$"),
+            file_pattern(r"common\.pt|metadata\.json|\.metadata", rf"/{_NEMO_NAME}(?:/weights)?$"),
+            file_pattern(r"io\.json|model\.yaml", rf"/{_NEMO_NAME}/context$"),
+            file_pattern(rf"{_NEMO_NAME}\.ckpt", r"(?P<below>/(?:mp_rank_(?P<rank>\d+)|tp_rank_\d+_pp_rank_\d+))?$"),
+            file_pattern(r".*\.nemo"),
         ),
         directories=(
-            directory(rf"{_MODEL}.*[-_]step=(?P<step>\d{{1,12}})(?:\D.*)?"),
-            directory(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
+            folder_pattern(rf"{_MODEL}.*[-_]step=(?P<step>\d{{1,12}})(?:\D.*)?"),
+            folder_pattern(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
         ),
-        begin=(mark(r".*-unfinished"),),
+        in_progress=(file_pattern(r".*-unfinished"),),
         durability="fsync",
         asynchronous=("daemon", "child"),
         copies_whole=True,
         names="`NAME--METRIC-step=N/{weights,context}/`, `-last`; NeMo 1: `mp_rank_XX/NAME--….ckpt`, `.nemo`",
         completed_by="`-unfinished` is deleted",
         saves=(
-            save(
-                *dcp("m--val_loss=2.1-step={step}/weights"),
-                tensor("m--val_loss=2.1-step={step}/weights/common.pt", SMALL),
+            example_save(
+                *dcp_files("m--val_loss=2.1-step={step}/weights"),
+                torch_file("m--val_loss=2.1-step={step}/weights/common.pt", SMALL),
             ),
-            save(*each(tensor("mp_rank_0{rank}/gpt--val_loss=2.1-step={step}.ckpt")), variant="nemo1"),
+            example_save(
+                *files_of_ranks(torch_file("mp_rank_0{rank}/gpt--val_loss=2.1-step={step}.ckpt")), variant="nemo1"
+            ),
         ),
     ),
     # ms-swift (swift/trainers): the Trainer's files in vN-DATE-TIME/checkpoint-STEP/, with args.json beside them.
@@ -105,20 +108,20 @@ FRAMEWORKS = (
         name="ms-swift",
         libraries=("torch",),
         files=(
-            mark(r".*\.safetensors", _SWIFT_FOLDER),
-            mark(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _SWIFT_FOLDER),
-            mark(r"rng_state(?:_(?P<rank>\d+))?\.pth", _SWIFT_FOLDER),
-            mark(r"(?:training_args\.bin|trainer_state\.json)", _SWIFT_FOLDER),
+            file_pattern(r".*\.safetensors", _SWIFT_FOLDER),
+            file_pattern(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _SWIFT_FOLDER),
+            file_pattern(r"rng_state(?:_(?P<rank>\d+))?\.pth", _SWIFT_FOLDER),
+            file_pattern(r"(?:training_args\.bin|trainer_state\.json)", _SWIFT_FOLDER),
         ),
-        directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
+        directories=(folder_pattern(r"checkpoint-(?P<step>\d{1,12})"),),
         programs=re.compile(r"swift(?:\.cli\b.*)?$"),
         extends=("transformers",),
         names="`vN-DATE-TIME/checkpoint-N/` with the Trainer's files",
         completed_by="`trainer_state.json`",
         saves=(
-            save(
-                safetensors("v0-20250101-120000/checkpoint-{step}/model.safetensors"),
-                tensor("v0-20250101-120000/checkpoint-{step}/optimizer.pt"),
+            example_save(
+                safetensors_file("v0-20250101-120000/checkpoint-{step}/model.safetensors"),
+                torch_file("v0-20250101-120000/checkpoint-{step}/optimizer.pt"),
             ),
         ),
     ),
@@ -127,15 +130,15 @@ FRAMEWORKS = (
         name="axolotl",
         libraries=("torch",),
         files=(),
-        directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
+        directories=(folder_pattern(r"checkpoint-(?P<step>\d{1,12})"),),
         programs=re.compile(r"axolotl\b"),
         extends=("transformers", "accelerate"),
         names="the Trainer's; recognised by the program (`axolotl…`)",
         completed_by="`trainer_state.json`",
         saves=(
-            save(
-                safetensors("checkpoint-{step}/model.safetensors"),
-                tensor("checkpoint-{step}/optimizer.pt"),
+            example_save(
+                safetensors_file("checkpoint-{step}/model.safetensors"),
+                torch_file("checkpoint-{step}/optimizer.pt"),
                 program="axolotl.cli.train",
             ),
         ),
@@ -147,54 +150,54 @@ FRAMEWORKS = (
         name="transformers",
         libraries=("torch", "accelerate", "safetensors"),
         files=(
-            mark(r"(?:model|adapter_model|pytorch_model).*\.(?:safetensors|bin)", _TRANSFORMERS_FOLDER),
-            mark(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _TRANSFORMERS_FOLDER),
-            mark(r"rng_state(?:_(?P<rank>\d+))?\.pth", _TRANSFORMERS_FOLDER),
-            mark(r"(?:training_args\.bin|trainer_state\.json)", _TRANSFORMERS_FOLDER),
-            mark(
+            file_pattern(r"(?:model|adapter_model|pytorch_model).*\.(?:safetensors|bin)", _TRANSFORMERS_FOLDER),
+            file_pattern(r"(?:optimizer|scheduler|scaler)\.(?:pt|bin)", _TRANSFORMERS_FOLDER),
+            file_pattern(r"rng_state(?:_(?P<rank>\d+))?\.pth", _TRANSFORMERS_FOLDER),
+            file_pattern(r"(?:training_args\.bin|trainer_state\.json)", _TRANSFORMERS_FOLDER),
+            file_pattern(
                 r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp",
                 r"/checkpoint-(?P<step>\d{1,12})/(?:pytorch_model_fsdp|optimizer)_\d+$",
             ),
-            mark(
+            file_pattern(
                 r"(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_\d+_(?:model|optim)_states\.pt",
                 r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$",
             ),
-            mark(r"mp_rank_\d+_model_states\.pt", r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$"),
+            file_pattern(r"mp_rank_\d+_model_states\.pt", r"/checkpoint-(?P<step>\d{1,12})/global_step\d+$"),
         ),
-        directories=(directory(r"checkpoint-(?P<step>\d{1,12})"),),
-        commit=(mark(r"trainer_state\.json", r"/checkpoint-\d+$"),),
-        temporary=(temporary("tmp-", r"^tmp-(?=checkpoint-\d+$)"),),
-        code=Code(saves=(r"transformers/trainer_pt_utils",)),
+        directories=(folder_pattern(r"checkpoint-(?P<step>\d{1,12})"),),
+        commit=(file_pattern(r"trainer_state\.json", r"/checkpoint-\d+$"),),
+        temporary=(temporary_pattern("tmp-", r"^tmp-(?=checkpoint-\d+$)"),),
+        code=CodePatterns(saves=(r"transformers/trainer_pt_utils",)),
         names=(
             "`checkpoint-N/`: `model*.safetensors`, `optimizer.pt`, `rng_state_R.pth`; FSDP and DeepSpeed folders in it"
         ),
         completed_by="`trainer_state.json`",
         proven_by=("tests/e2e/jobs/hf_trainer.py",),
         saves=(
-            save(
-                safetensors("checkpoint-{step}/model.safetensors"),
-                tensor("checkpoint-{step}/optimizer.pt", 80),
-                tensor("checkpoint-{step}/scheduler.pt", SMALL),
-                *each(Write("checkpoint-{step}/rng_state_{rank}.pth", SMALL)),
-                Write("checkpoint-{step}/trainer_state.json", SMALL),
+            example_save(
+                safetensors_file("checkpoint-{step}/model.safetensors"),
+                torch_file("checkpoint-{step}/optimizer.pt", 80),
+                torch_file("checkpoint-{step}/scheduler.pt", SMALL),
+                *files_of_ranks(ExampleFile("checkpoint-{step}/rng_state_{rank}.pth", SMALL)),
+                ExampleFile("checkpoint-{step}/trainer_state.json", SMALL),
             ),
-            save(
-                *dcp("checkpoint-{step}/pytorch_model_fsdp_0"),
-                *dcp("checkpoint-{step}/optimizer_0"),
-                Write("checkpoint-{step}/trainer_state.json", SMALL),
+            example_save(
+                *dcp_files("checkpoint-{step}/pytorch_model_fsdp_0"),
+                *dcp_files("checkpoint-{step}/optimizer_0"),
+                ExampleFile("checkpoint-{step}/trainer_state.json", SMALL),
                 variant="fsdp",
             ),
-            save(
-                tensor("checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt"),
-                *each(
-                    Write(
+            example_save(
+                torch_file("checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt"),
+                *files_of_ranks(
+                    ExampleFile(
                         "checkpoint-{step}/global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
                         40,
                         magic=TORCH_ZIP,
                     )
                 ),
-                Write("checkpoint-{step}/latest", SMALL),
-                Write("checkpoint-{step}/trainer_state.json", SMALL),
+                ExampleFile("checkpoint-{step}/latest", SMALL),
+                ExampleFile("checkpoint-{step}/trainer_state.json", SMALL),
                 path="checkpoint-{step}",
                 variant="deepspeed",
             ),
@@ -207,32 +210,34 @@ FRAMEWORKS = (
         name="lightning",
         libraries=("torch",),
         files=(
-            mark(r"(?:.*[-_])?step=(?P<step>\d{1,12})\D.*ckpt"),
-            mark(_LIGHTNING_NAME),
-            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_LIGHTNING_NAME}(?:/|$)"),
-            mark(
+            file_pattern(r"(?:.*[-_])?step=(?P<step>\d{1,12})\D.*ckpt"),
+            file_pattern(_LIGHTNING_NAME),
+            file_pattern(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", rf"/{_LIGHTNING_NAME}(?:/|$)"),
+            file_pattern(
                 r"(?:bf16_|fp16_)?zero_pp_rank_(?P<rank>\d+)_mp_rank_\d+_(?:model|optim)_states\.pt",
                 r"\.ckpt/checkpoint$",
             ),
-            mark(r"meta\.pt|mp_rank_\d+_model_states\.pt|\.metadata", rf"/{_LIGHTNING_NAME}(?:/|$)"),
-            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp|meta\.pt", r"/last(?:-v\d+)?\.ckpt$"),
+            file_pattern(r"meta\.pt|mp_rank_\d+_model_states\.pt|\.metadata", rf"/{_LIGHTNING_NAME}(?:/|$)"),
+            file_pattern(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp|meta\.pt", r"/last(?:-v\d+)?\.ckpt$"),
         ),
         directories=(
-            directory(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"),
-            directory(_LIGHTNING_NAME),
-            directory(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
+            folder_pattern(r"(?:.*[-_])?step=(?P<step>\d{1,12})(?:\D.*)?ckpt"),
+            folder_pattern(_LIGHTNING_NAME),
+            folder_pattern(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
         ),
-        commit=(mark(r"meta\.pt", r"\.ckpt$"),),
+        commit=(file_pattern(r"meta\.pt", r"\.ckpt$"),),
         asynchronous=("thread",),
         copies_whole=True,
-        code=Code(saves=(r"lightning\w*/fabric/plugins/io/.*",), background=(r"plugins/io/async_plugin",)),
+        code=CodePatterns(saves=(r"lightning\w*/fabric/plugins/io/.*",), background=(r"plugins/io/async_plugin",)),
         names="`epoch=E-step=N.ckpt` (file or folder), `-vN`, `{epoch}-{metric}` names, `last.ckpt`",
         completed_by="`meta.pt`, if sharded",
         proven_by=("tests/e2e/jobs/lightning_fit.py",),
         saves=(
-            save(tensor("epoch=1-step={step}.ckpt")),
-            save(
-                *dcp("epoch=1-step={step}.ckpt"), tensor("epoch=1-step={step}.ckpt/meta.pt", SMALL), variant="sharded"
+            example_save(torch_file("epoch=1-step={step}.ckpt")),
+            example_save(
+                *dcp_files("epoch=1-step={step}.ckpt"),
+                torch_file("epoch=1-step={step}.ckpt/meta.pt", SMALL),
+                variant="sharded",
             ),
         ),
     ),
@@ -243,20 +248,20 @@ FRAMEWORKS = (
         name="verl",
         libraries=("torch",),
         files=(
-            mark(r"(?:model|optim|extra_state)_world_size_(?P<world>\d{1,7})_rank_(?P<rank>\d+)\.pt"),
-            mark(
+            file_pattern(r"(?:model|optim|extra_state)_world_size_(?P<world>\d{1,7})_rank_(?P<rank>\d+)\.pt"),
+            file_pattern(
                 r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)/dist_ckpt$"
             ),
-            mark(r".*\.safetensors|data\.pt", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)(?:/|$)"),
+            file_pattern(r".*\.safetensors|data\.pt", r"/global_step_(?P<step>\d{1,12})/(?:actor|critic)(?:/|$)"),
         ),
-        directories=(directory(r"global_step_(?P<step>\d{1,12})"),),
-        commit=(mark(r"latest_checkpointed_iteration\.txt"),),
+        directories=(folder_pattern(r"global_step_(?P<step>\d{1,12})"),),
+        commit=(file_pattern(r"latest_checkpointed_iteration\.txt"),),
         names="`global_step_N/{actor,critic}/*_world_size_W_rank_R.pt`",
         completed_by="`latest_checkpointed_iteration.txt`",
         saves=(
-            save(
-                *each(tensor("global_step_{step}/actor/model_world_size_2_rank_{rank}.pt")),
-                *each(tensor("global_step_{step}/actor/optim_world_size_2_rank_{rank}.pt")),
+            example_save(
+                *files_of_ranks(torch_file("global_step_{step}/actor/model_world_size_2_rank_{rank}.pt")),
+                *files_of_ranks(torch_file("global_step_{step}/actor/optim_world_size_2_rank_{rank}.pt")),
             ),
         ),
     ),
@@ -266,14 +271,14 @@ FRAMEWORKS = (
         name="torchtitan",
         libraries=("torch",),
         files=(),
-        directories=(directory(r"step-(?P<step>\d{1,12})"),),
+        directories=(folder_pattern(r"step-(?P<step>\d{1,12})"),),
         programs=re.compile(r"torchtitan\b"),
         extends=("torch-dcp",),
         durability="fsync",
         asynchronous=("thread", "child"),
         names="`step-N/` as PyTorch DCP; recognised by the program (`torchtitan…`)",
         completed_by="`.metadata`",
-        saves=(save(*dcp("checkpoint/step-{step}"), program="torchtitan.train"),),
+        saves=(example_save(*dcp_files("checkpoint/step-{step}"), program="torchtitan.train"),),
     ),
     # torchtune (torchtune/training/checkpointing/_checkpointer.py, _utils.py): epoch_N/ and
     # recipe_state/recipe_state.pt. One shard alone is still called 00001-of-00001, which Hugging Face's own is not;
@@ -282,17 +287,20 @@ FRAMEWORKS = (
         name="torchtune",
         libraries=("torch",),
         files=(
-            mark(r"recipe_state\.pt", r"(?P<below>/recipe_state)?$"),
-            mark(r"model-00001-of-00001\.(?:safetensors|bin)", r"/(?:epoch|step)_(?P<step>\d{1,12})$"),
-            mark(r"(?:adapter|hf_model|meta_model)_\d+(?:_\d+)?\.pt"),
+            file_pattern(r"recipe_state\.pt", r"(?P<below>/recipe_state)?$"),
+            file_pattern(r"model-00001-of-00001\.(?:safetensors|bin)", r"/(?:epoch|step)_(?P<step>\d{1,12})$"),
+            file_pattern(r"(?:adapter|hf_model|meta_model)_\d+(?:_\d+)?\.pt"),
         ),
-        directories=(directory(r"(?:epoch|step)_(?P<step>\d{1,12})"),),
+        directories=(folder_pattern(r"(?:epoch|step)_(?P<step>\d{1,12})"),),
         asynchronous=("thread",),
         names="`epoch_N/`, `recipe_state/recipe_state.pt`",
         saves=(
-            save(
-                *(Write(f"epoch_{{step}}/model-0000{n}-of-00002.safetensors", 40, magic=SAFETENSORS) for n in (1, 2)),
-                tensor("recipe_state/recipe_state.pt", 20),
+            example_save(
+                *(
+                    ExampleFile(f"epoch_{{step}}/model-0000{n}-of-00002.safetensors", 40, magic=SAFETENSORS)
+                    for n in (1, 2)
+                ),
+                torch_file("recipe_state/recipe_state.pt", 20),
             ),
         ),
     ),
@@ -302,10 +310,10 @@ FRAMEWORKS = (
         name="fairseq",
         libraries=("torch",),
         files=(
-            mark(r"checkpoint_\d+_(?P<step>\d{1,12})(?:-shard(?P<rank>\d+))?\.pt"),
-            mark(r"checkpoint(?P<step>\d{1,12})-shard(?P<rank>\d+)\.pt"),
-            mark(r"checkpoint(?:_last|_best|\.best_.*)-shard(?P<rank>\d+)\.pt"),
-            mark(r"checkpoint\.best_.+\.pt"),
+            file_pattern(r"checkpoint_\d+_(?P<step>\d{1,12})(?:-shard(?P<rank>\d+))?\.pt"),
+            file_pattern(r"checkpoint(?P<step>\d{1,12})-shard(?P<rank>\d+)\.pt"),
+            file_pattern(r"checkpoint(?:_last|_best|\.best_.*)-shard(?P<rank>\d+)\.pt"),
+            file_pattern(r"checkpoint\.best_.+\.pt"),
         ),
         programs=re.compile(r"fairseq"),
         extends=("torch.save",),
@@ -316,20 +324,20 @@ FRAMEWORKS = (
             "`checkpoint_E_N.pt`, `checkpoint.best_*.pt`, `-shardR`; `checkpoint_last.pt` by the program (`fairseq…`)"
         ),
         completed_by="rename",
-        saves=(save(tensor("checkpoint_1_{step}.pt", temporary="checkpoint_1_{step}.pt.tmp")),),
+        saves=(example_save(torch_file("checkpoint_1_{step}.pt", temporary="checkpoint_1_{step}.pt.tmp")),),
     ),
     # MosaicML Composer (composer/callbacks/checkpoint_saver.py): ep0-ba100-rank0.pt, or ep0-ba100/ of PyTorch DCP.
     Framework(
         name="composer",
         libraries=("torch",),
         files=(
-            mark(r"ep\d+-ba(?P<step>\d{1,12})(?:-rank(?P<rank>\d+))?\.pt"),
-            mark(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/ep\d+-ba(?P<step>\d{1,12})$"),
+            file_pattern(r"ep\d+-ba(?P<step>\d{1,12})(?:-rank(?P<rank>\d+))?\.pt"),
+            file_pattern(r"(?:\w+_)?__(?P<rank>\d+)_\d+\.distcp", r"/ep\d+-ba(?P<step>\d{1,12})$"),
         ),
-        directories=(directory(r"ep\d+-ba(?P<step>\d{1,12})"),),
+        directories=(folder_pattern(r"ep\d+-ba(?P<step>\d{1,12})"),),
         launchers=("composer",),
         names="`epE-baN-rankR.pt`, `epE-baN/` as PyTorch DCP",
-        saves=(save(*each(tensor("ep0-ba{step}-rank{rank}.pt"))),),
+        saves=(example_save(*files_of_ranks(torch_file("ep0-ba{step}-rank{rank}.pt"))),),
     ),
     # Stable-Baselines3 (common/save_util.py, common/callbacks.py: CheckpointCallback): a zip archive, in place.
     # `rl_model_1000_steps.zip` by its callback; `ppo_cartpole.zip` and `models/PPO/10000.zip` in what people write by
@@ -340,40 +348,43 @@ FRAMEWORKS = (
         weight=0.4,
         formats=frozenset(("zip", "pickle")),
         files=(
-            mark(r".*_(?P<step>\d{1,12})_steps\.zip"),
-            mark(r".*_(?:replay_buffer|vecnormalize)_(?P<step>\d{1,12})_steps\.pkl"),
-            mark(r"best_model\.zip"),
-            mark(r"(?i:ppo|a2c|dqn|sac|td3|ddpg|trpo|tqc|qrdqn|crossq)(?:[-_].*)?\.zip"),
-            mark(r"(?P<step>\d{2,12})\.zip", r"/(?:models?|checkpoints?|ckpts?)(?:/[^/]+)?$"),
+            file_pattern(r".*_(?P<step>\d{1,12})_steps\.zip"),
+            file_pattern(r".*_(?:replay_buffer|vecnormalize)_(?P<step>\d{1,12})_steps\.pkl"),
+            file_pattern(r"best_model\.zip"),
+            file_pattern(r"(?i:ppo|a2c|dqn|sac|td3|ddpg|trpo|tqc|qrdqn|crossq)(?:[-_].*)?\.zip"),
+            file_pattern(r"(?P<step>\d{2,12})\.zip", r"/(?:models?|checkpoints?|ckpts?)(?:/[^/]+)?$"),
         ),
         names=(
             "`PREFIX_N_steps.zip`, `PREFIX_replay_buffer_N_steps.pkl`, `best_model.zip`, `models/PPO/N.zip`, "
             "`ppo_*.zip`"
         ),
         saves=(
-            save(
-                Write("rl_model_{step}_steps.zip", 40, magic=NPZ),
-                Write("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
+            example_save(
+                ExampleFile("rl_model_{step}_steps.zip", 40, magic=NPZ),
+                ExampleFile("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
             ),
         ),
     ),
     # PaddlePaddle (paddle.save; paddle.distributed.checkpoint; PaddleNLP's Trainer): .pdparams, .pdopt, RANK_N.distcp.
     Framework(
         name="paddle",
-        files=(mark(r".*\.(?:pdparams|pdopt|pdmodel|pdiparams|pdstates)"), mark(r"(?P<rank>\d+)_\d+\.distcp")),
-        commit=(mark(r"\d+\.metadata"),),
+        files=(
+            file_pattern(r".*\.(?:pdparams|pdopt|pdmodel|pdiparams|pdstates)"),
+            file_pattern(r"(?P<rank>\d+)_\d+\.distcp"),
+        ),
+        commit=(file_pattern(r"\d+\.metadata"),),
         asynchronous=("child",),
         launchers=("paddle.distributed.launch", "fleetrun"),
         names="`.pdparams`, `.pdopt`, `R_N.distcp`",
         completed_by="`N.metadata`",
         saves=(
-            save(
-                Write("step_{step}/model_state.pdparams", 40, magic=PICKLE),
-                Write("step_{step}/optimizer.pdopt", 80, magic=PICKLE),
+            example_save(
+                ExampleFile("step_{step}/model_state.pdparams", 40, magic=PICKLE),
+                ExampleFile("step_{step}/optimizer.pdopt", 80, magic=PICKLE),
                 runtimes=("paddle", "numpy"),
             ),
-            save(
-                *each(Write("step_{step}/{rank}_0.distcp", 40, magic=PICKLE)),
+            example_save(
+                *files_of_ranks(ExampleFile("step_{step}/{rank}_0.distcp", 40, magic=PICKLE)),
                 runtimes=("paddle", "numpy"),
                 variant="distributed",
             ),
@@ -382,15 +393,18 @@ FRAMEWORKS = (
     # llm.c (train_gpt2.cu): rank 0 writes model_STEP.bin, every rank state_STEP_RANK.bin; then comes DONE_STEP, empty.
     Framework(
         name="llm.c",
-        files=(mark(r"model_(?P<step>\d{8})\.bin"), mark(r"state_(?P<step>\d{8})_(?P<rank>\d{5})\.bin")),
-        commit=(mark(r"DONE_\d{8}"),),
+        files=(
+            file_pattern(r"model_(?P<step>\d{8})\.bin"),
+            file_pattern(r"state_(?P<step>\d{8})_(?P<rank>\d{5})\.bin"),
+        ),
+        commit=(file_pattern(r"DONE_\d{8}"),),
         names="`model_0000N.bin`, `state_0000N_R.bin`",
         completed_by="`DONE_0000N`",
         saves=(
-            save(
-                Write("model_{step:08}.bin", 40),
-                *each(Write("state_{step:08}_{rank:05}.bin", 60)),
-                Write("DONE_{step:08}", SMALL),
+            example_save(
+                ExampleFile("model_{step:08}.bin", 40),
+                *files_of_ranks(ExampleFile("state_{step:08}_{rank:05}.bin", 60)),
+                ExampleFile("DONE_{step:08}", SMALL),
                 program="train_gpt2cu",
                 runtimes=("cuda", "nccl", "gpu"),
             ),
@@ -403,11 +417,11 @@ FRAMEWORKS = (
         name="detectron2",
         libraries=("torch",),
         weight=0.5,
-        files=(mark(r"model_(?P<step>\d{7})\.pth"),),
-        commit=(mark(r"last_checkpoint"),),
+        files=(file_pattern(r"model_(?P<step>\d{7})\.pth"),),
+        commit=(file_pattern(r"last_checkpoint"),),
         names="`model_000N.pth`",
         completed_by="`last_checkpoint`",
-        saves=(save(tensor("output/model_{step:07}.pth"), Write("output/last_checkpoint", SMALL)),),
+        saves=(example_save(torch_file("output/model_{step:07}.pth"), ExampleFile("output/last_checkpoint", SMALL)),),
     ),
     # Ultralytics YOLO (ultralytics/engine/trainer.py, save_model): weights/last.pt, best.pt, now and then epochN.pt.
     # Each is all of the same bytes, made by torch.save in memory and written in place in one call, by rank 0.
@@ -415,13 +429,16 @@ FRAMEWORKS = (
         name="ultralytics",
         libraries=("torch",),
         weight=0.5,
-        files=(mark(r"epoch(?P<step>\d{1,12})\.pt", r"/weights$"), mark(r"(?:last|best)\.pt", r"/weights$")),
+        files=(
+            file_pattern(r"epoch(?P<step>\d{1,12})\.pt", r"/weights$"),
+            file_pattern(r"(?:last|best)\.pt", r"/weights$"),
+        ),
         copies_whole=True,
         names="`weights/last.pt`, `weights/best.pt`, `weights/epochN.pt`",
         saves=(
-            save(
-                tensor("detect/train/weights/last.pt"),
-                tensor("detect/train/weights/epoch{step}.pt"),
+            example_save(
+                torch_file("detect/train/weights/last.pt"),
+                torch_file("detect/train/weights/epoch{step}.pt"),
                 path="detect/train/weights/epoch{step}.pt",
             ),
         ),

@@ -10,14 +10,14 @@ from typing import NamedTuple
 from ckptprof import units
 from ckptprof.cluster.fleet.annotations import PREFIX, Action, Annotation, Annotations
 from ckptprof.cluster.fleet.collisions import Collision, Collisions
-from ckptprof.cluster.fleet.costs import CostRow, Costs
+from ckptprof.cluster.fleet.fleet_costs import CostRow, Costs
 from ckptprof.cluster.fleet.limits import LimitRow, Limits
-from ckptprof.cluster.fleet.newest import OVERDUE, Newest, NewestRow
+from ckptprof.cluster.fleet.newest_steps import OVERDUE, NewestRow, NewestSteps
 from ckptprof.cluster.fleet.nodes import NodeRow, Nodes
-from ckptprof.cluster.fleet.runs import Told
-from ckptprof.cluster.fleet.stragglers import StragglerNode, Stragglers
+from ckptprof.cluster.fleet.runs import FleetAnswer
+from ckptprof.cluster.fleet.straggler_nodes import StragglerNode, Stragglers
 from ckptprof.report.clean import clean, named
-from ckptprof.report.cluster.page import SLOW, clock
+from ckptprof.report.cluster.nodes_report import SLOW, clock
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as lay
 
@@ -41,9 +41,9 @@ class Sheet(NamedTuple):
     notes: Sequence[str]
 
 
-def drawn(sheet: Sheet, told: Told, *, width: int, colour: bool) -> str:
+def render_sheet(sheet: Sheet, result: FleetAnswer, *, width: int, colour: bool) -> str:
     """Return an answer as text that ends in a newline."""
-    lines = facts([*sheet.facts, *(("Not read", clean(one)) for one in told.unread)], width, colour=colour)
+    lines = facts([*sheet.facts, *(("Not read", clean(one)) for one in result.unread)], width, colour=colour)
     for title, rows in sheet.tables:
         lines += [""] * bool(lines)
         lines += [paint(line, "bold", colour=colour) for line in wrap(title, width)] if title else []
@@ -54,16 +54,16 @@ def drawn(sheet: Sheet, told: Told, *, width: int, colour: bool) -> str:
     return "\n".join([*lines, *[""] * bool(notes), *notes, ""])
 
 
-def stragglers(told: Stragglers) -> Sheet:
+def stragglers(result: Stragglers) -> Sheet:
     """Show the nodes that others waited for."""
-    text = f"{units.count(told.of_several)} of {units.plural(told.checkpoints, 'checkpoint')} spanned several nodes"
-    if told.within_clock_error:
-        text += f"; for {units.count(told.within_clock_error)} the last node is not known: within clock error"
+    text = f"{units.count(result.of_several)} of {units.plural(result.checkpoints, 'checkpoint')} spanned several nodes"
+    if result.within_clock_error:
+        text += f"; for {units.count(result.within_clock_error)} the last node is not known: within clock error"
     notes = [f"{SLOW} after a node: last in at least three of its last ten checkpoints, more often than by chance."]
-    if any(one.by_size for one in told.nodes):
+    if any(one.by_size for one in result.nodes):
         notes.append("A node that is last only because it has more bytes is not slow.")
     nothing = "No node delayed the others beyond clock error and chance."
-    return Sheet([("Based on", text)], [("", [*map(_straggler, told.nodes)])], nothing, notes if told.nodes else ())
+    return Sheet([("Based on", text)], [("", [*map(_straggler, result.nodes)])], nothing, notes if result.nodes else ())
 
 
 def _straggler(one: StragglerNode) -> list[Cell]:
@@ -79,27 +79,27 @@ def _straggler(one: StragglerNode) -> list[Cell]:
     ]
 
 
-def costs(told: Costs) -> Sheet:
+def costs(result: Costs) -> Sheet:
     """Show the cost of checkpoints."""
-    spent = [one.gpu_seconds for one in told.rows if one.gpu_seconds is not None]
-    held = [one.stall_seconds for one in told.rows if one.stall_seconds is not None]
-    text = f"{units.plural(told.checkpoints, 'checkpoint')} blocked training for {units.seconds(sum(held))}"
+    spent = [one.gpu_seconds for one in result.rows if one.gpu_seconds is not None]
+    stalls = [one.stall_seconds for one in result.rows if one.stall_seconds is not None]
+    text = f"{units.plural(result.checkpoints, 'checkpoint')} blocked training for {units.seconds(sum(stalls))}"
     text += f": {units.seconds(sum(spent))} of GPU time" if spent else "; the number of waiting GPUs is not known"
-    unseen = f"how long {units.plural(told.checkpoints, 'checkpoint')} blocked training is not known"
-    found = [("Cost", text if held else unseen)]
-    unknown = sum(one.stalls_unknown for one in told.rows)
-    if unknown and held:
+    unknown_text = f"how long {units.plural(result.checkpoints, 'checkpoint')} blocked training is not known"
+    found = [("Cost", text if stalls else unknown_text)]
+    unknown = sum(one.stalls_unknown for one in result.rows)
+    if unknown and stalls:
         found.append(("Not known", f"how long {units.plural(unknown, 'checkpoint')} blocked training"))
-    if told.partial:
-        lacks = f"{units.plural(told.partial, 'checkpoint')} had nodes without a database here"
+    if result.partial:
+        lacks = f"{units.plural(result.partial, 'checkpoint')} had nodes without a database here"
         found.append(("Missing", f"{lacks}: their waits are in no figure"))
-    if told.waited:
-        lacks = f"{units.plural(told.waited, 'checkpoint')} had nodes that only waited"
+    if result.waited:
+        lacks = f"{units.plural(result.waited, 'checkpoint')} had nodes that only waited"
         found.append(("Missing", f"{lacks}: for how long is not known, and in no figure"))
     note = (
         "SHARE: of the GPU time of the runs, or of their time if their GPUs are not known; SNIA recommends at most 5 %."
     )
-    return Sheet(found, [("", [_cost(one, told.by) for one in told.rows])], "", [note])
+    return Sheet(found, [("", [_cost(one, result.by) for one in result.rows])], "", [note])
 
 
 def _cost(one: CostRow, by: str) -> list[Cell]:
@@ -119,16 +119,16 @@ def _cost(one: CostRow, by: str) -> list[Cell]:
     ]
 
 
-def limits(told: Limits, zone: timezone) -> Sheet:
+def limits(result: Limits, zone: timezone) -> Sheet:
     """Show the limits of checkpoints on each storage."""
     tables = []
-    for one in told.periods:
+    for one in result.periods:
         at_ns, word = (one.until_ns, "Before") if one.since_ns is None else (one.since_ns, "From")
         count = units.plural(one.count, "checkpoint")
         title = f"{word} {units.stamp(at_ns, zone)} {units.offset_name(zone)}: {count}"
-        tables.append((title if len(told.periods) > 1 else "", [*map(_limit, one.limits)]))
+        tables.append((title if len(result.periods) > 1 else "", [*map(_limit, one.limits)]))
     note = "LOST: training time lost, at most. GAIN: time saved without that limit."
-    return Sheet([("Based on", units.plural(told.checkpoints, "checkpoint"))], tables, "No checkpoint.", [note])
+    return Sheet([("Based on", units.plural(result.checkpoints, "checkpoint"))], tables, "No checkpoint.", [note])
 
 
 def _limit(one: LimitRow) -> list[Cell]:
@@ -146,19 +146,19 @@ def _limit(one: LimitRow) -> list[Cell]:
     ]
 
 
-def newest(told: Newest, zone: timezone) -> Sheet:
+def newest(result: NewestSteps, zone: timezone) -> Sheet:
     """Show the step that each job would restore."""
-    late = sum(one.is_overdue or one.saved_ns is None for one in told.jobs)
-    found = [("Overdue", f"{units.count(late)} of {units.plural(len(told.jobs), 'job')}")]
+    late = sum(one.is_overdue or one.saved_ns is None for one in result.jobs)
+    found = [("Overdue", f"{units.count(late)} of {units.plural(len(result.jobs), 'job')}")]
     notes = [
         "AGE: from the start of the newest complete save of a job to the last record of its nodes.",
         f"A save is overdue after {OVERDUE} times the usual interval; whether a job has ended is not known.",
     ]
-    if told.restarts:
-        each = units.seconds(told.node_seconds / told.restarts)
-        found.append(("Restarts", f"{units.count(told.restarts)}: one per {each} of node time"))
+    if result.restarts:
+        each = units.seconds(result.node_seconds / result.restarts)
+        found.append(("Restarts", f"{units.count(result.restarts)}: one per {each} of node time"))
         notes.append("BEST: Daly's interval, from the stall of a save and the time between restarts of as many nodes.")
-    return Sheet(found, [("", [_newest(one, zone) for one in told.jobs])], "No job saves.", notes)
+    return Sheet(found, [("", [_newest(one, zone) for one in result.jobs])], "No job saves.", notes)
 
 
 def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
@@ -179,19 +179,19 @@ def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
     ]
 
 
-def collisions(told: Collisions) -> Sheet:
+def collisions(result: Collisions) -> Sheet:
     """Show the jobs that save at the same time."""
-    found = [("Based on", units.plural(told.checkpoints, "checkpoint"))]
-    if told.elsewhere:
+    found = [("Based on", units.plural(result.checkpoints, "checkpoint"))]
+    if result.elsewhere:
         where = "on local disks, in object stores or on unknown storage"
-        found.append(("Not compared", f"{units.plural(told.elsewhere, 'save')} {where}"))
+        found.append(("Not compared", f"{units.plural(result.elsewhere, 'save')} {where}"))
     nothing = "No two jobs saved at the same time on storage that they share."
     notes = (
         "COST: how much longer saves took that overlapped with another job's than those that did not.",
         "SHIFT: how much later the second job should save, to be midway between two saves of the first.",
         "No SHIFT: the intervals differ, and the saves overlap by chance.",
     )
-    return Sheet(found, [("", [*map(_collision, told.pairs)])], nothing, notes if told.pairs else ())
+    return Sheet(found, [("", [*map(_collision, result.pairs)])], nothing, notes if result.pairs else ())
 
 
 def _collision(one: Collision) -> list[Cell]:
@@ -210,18 +210,18 @@ def _collision(one: Collision) -> list[Cell]:
     ]
 
 
-def nodes(told: Nodes, zone: timezone) -> Sheet:
+def nodes(result: Nodes, zone: timezone) -> Sheet:
     """Show the differences between nodes."""
-    odd = sum(bool(one.odd) for one in told.nodes)
-    silent = sum(one.silent_seconds is not None for one in told.nodes)
-    hosts = len({one.host for one in told.nodes})
+    odd = sum(bool(one.odd) for one in result.nodes)
+    silent = sum(one.silent_seconds is not None for one in result.nodes)
+    hosts = len({one.host for one in result.nodes})
     found = [("Nodes", f"{units.count(hosts)}; {units.count(odd)} unusual")]
     if silent:
         found.append(("Silent", f"{units.plural(silent, 'node')}, while other nodes of their runs kept saving"))
-    if told.partial:
-        found.append(("Missing", f"{units.plural(told.partial, 'checkpoint')} had nodes without a database here"))
+    if result.partial:
+        found.append(("Missing", f"{units.plural(result.partial, 'checkpoint')} had nodes without a database here"))
     note = "UNUSUAL: different from most nodes, a clock that is wrong or not synchronised, or silent while others save."
-    return Sheet(found, [("", [_node(one, zone) for one in told.nodes])], "No node.", [note])
+    return Sheet(found, [("", [_node(one, zone) for one in result.nodes])], "No node.", [note])
 
 
 def _node(one: NodeRow, zone: timezone) -> list[Cell]:
@@ -243,13 +243,13 @@ def _node(one: NodeRow, zone: timezone) -> list[Cell]:
     ]
 
 
-def annotated(told: Annotations) -> Sheet:
+def annotated(result: Annotations) -> Sheet:
     """Show the job comments, and whether they were written."""
-    writes = told.is_written
-    counts = Counter(_word(one, writes=writes) for one in told.jobs)
+    writes = result.is_written
+    counts = Counter(_word(one, writes=writes) for one in result.jobs)
     found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "no Slurm jobs")]
-    if told.not_asked is not None:
-        found.append(("Not queried", clean(told.not_asked)))
+    if result.not_asked is not None:
+        found.append(("Not queried", clean(result.not_asked)))
     notes = [f"Comments that do not start with {PREFIX} are left unchanged."]
     if not writes:
         notes.append("Nothing was written: use --write.")
@@ -260,7 +260,7 @@ def annotated(told: Annotations) -> Sheet:
             Cell("ACTION", _word(one, writes=writes), "bold red" * (one.error is not None)),
             Cell("NOTE", one.note, minimum=20),
         ]
-        for one in told.jobs
+        for one in result.jobs
     ]
     return Sheet(found, [("", rows)], "No checkpoint belongs to a Slurm job.", notes if rows else ())
 

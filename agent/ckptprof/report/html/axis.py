@@ -10,7 +10,7 @@ from ckptprof import units
 from ckptprof.model import Checkpoint, Gap, Watched
 
 WIDTH = 1000.0  # of a drawing; it is stretched to the page
-LEAST = 0.001  # of a width; an outline makes it visible
+MIN_WIDTH = 0.001  # of a width; an outline makes it visible
 MAX_GAPS = 500  # that are drawn, the longest
 _MARGIN = 0.02
 _SECOND = 1_000_000_000
@@ -41,15 +41,15 @@ class Axis(NamedTuple):
         return round(min(1.0, max(0.0, share)) * WIDTH, 3)
 
     @property
-    def is_of_a_year(self) -> bool:
+    def is_within_a_year(self) -> bool:
         """Whether its dates are unique without the year."""
         return self.end_ns - self.start_ns < 365 * _DAY * _SECOND
 
     def span(self, start_ns: int, end_ns: int) -> tuple[float, float]:
         """Return the position and the width of a time range."""
-        begin = self.x(start_ns)
-        width = max(LEAST, self.x(end_ns) - begin)
-        return min(begin, WIDTH - width), round(width, 3)
+        start = self.x(start_ns)
+        width = max(MIN_WIDTH, self.x(end_ns) - start)
+        return min(start, WIDTH - width), round(width, 3)
 
     def ticks(self, zone: tzinfo) -> list[Tick]:
         """Return round local times, at most seven."""
@@ -63,7 +63,7 @@ class Axis(NamedTuple):
         first = -(-(self.start_ns + shift_ns) // step) * step - shift_ns
         patterns = ((_DAY, "%m-%d"), (3600, "%m-%d %H:%M"), (60, "%H:%M"), (0, "%H:%M:%S"))
         pattern = next(written for least, written in patterns if step >= least * _SECOND)
-        pattern = pattern if self.is_of_a_year else "%Y-%m-%d"
+        pattern = pattern if self.is_within_a_year else "%Y-%m-%d"
         return [
             Tick(round(self.x(at_ns) / WIDTH * 100, 3), units.stamp(at_ns, zone, pattern))
             for at_ns in range(first, self.end_ns + 1, step)
@@ -89,17 +89,17 @@ def axis_of(checkpoints: Sequence[Checkpoint], watched: Watched) -> Axis | None:
         if watched.start_ns is None or watched.end_ns is None:
             return None
         return Axis(watched.start_ns, watched.end_ns)
-    room = max(_SECOND // 10, int((max(ends) - min(starts)) * _MARGIN))
-    return Axis(min(starts) - room, max(ends) + room)
+    margin_ns = max(_SECOND // 10, int((max(ends) - min(starts)) * _MARGIN))
+    return Axis(min(starts) - margin_ns, max(ends) + margin_ns)
 
 
-def path(spans: Iterable[tuple[float, float]], top: int, height: int) -> str:
+def svg_path(spans: Iterable[tuple[float, float]], top: int, height: int) -> str:
     """Return spans of (start, width) as one SVG path."""
-    return "".join(f"M{begin:g} {top}h{width:g}v{height}H{begin:g}z" for begin, width in spans)
+    return "".join(f"M{start:g} {top}h{width:g}v{height}H{start:g}z" for start, width in spans)
 
 
-def shown(gaps: Iterable[Gap], axis: Axis) -> list[tuple[float, float]]:
+def visible_gaps(gaps: Iterable[Gap], axis: Axis) -> list[tuple[float, float]]:
     """Return the gaps in the recording, as (start, width)."""
-    seen = [gap for gap in gaps if gap.end_ns > axis.start_ns and gap.start_ns < axis.end_ns]
-    seen = sorted(seen, key=lambda gap: gap.start_ns - gap.end_ns)[:MAX_GAPS]
-    return sorted(axis.span(max(gap.start_ns, axis.start_ns), min(gap.end_ns, axis.end_ns)) for gap in seen)
+    visible = [gap for gap in gaps if gap.end_ns > axis.start_ns and gap.start_ns < axis.end_ns]
+    visible = sorted(visible, key=lambda gap: gap.start_ns - gap.end_ns)[:MAX_GAPS]
+    return sorted(axis.span(max(gap.start_ns, axis.start_ns), min(gap.end_ns, axis.end_ns)) for gap in visible)

@@ -41,14 +41,14 @@ def rules() -> str:
     )
 
 
-def of_verdict(verdict: Verdict | None) -> str:
+def verdict_class(verdict: Verdict | None) -> str:
     """Return the CSS class of a verdict; that of `unclear` for low confidence."""
     if verdict is None:
         return css_class(None)
-    return css_class(verdict.limit if certainty.is_told(verdict) else Limit.UNCLEAR)
+    return css_class(verdict.limit if certainty.is_probable(verdict) else Limit.UNCLEAR)
 
 
-def short(verdict: Verdict | None) -> str | None:
+def short_limit(verdict: Verdict | None) -> str | None:
     """Return the limit of a verdict as in the legend, with a question mark if it is unclear."""
-    told = certainty.short(verdict)
-    return told and told.replace(Limit.NONE.value, certainty.NOT_SLOW)
+    text = certainty.short_limit(verdict)
+    return text and text.replace(Limit.NONE.value, certainty.NOT_SLOW)

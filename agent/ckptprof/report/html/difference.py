@@ -12,7 +12,7 @@ from ckptprof import figures, units
 from ckptprof.model import Checkpoint
 from ckptprof.report import certainty, diff
 from ckptprof.report.clean import clean
-from ckptprof.report.comparison import Comparison, Figure, KindComparison, LimitCounts, Side
+from ckptprof.report.comparison import Comparison, FigureComparison, KindComparison, LimitCounts, Side
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH
 from ckptprof.report.html.lanes import label
@@ -28,7 +28,7 @@ def difference_of(comparison: Comparison, zone: tzinfo) -> dict[str, Any]:
     before, after = comparison.before, comparison.after
     return {
         "title": f"{clean(before.selector)} and {clean(after.selector)}",
-        "sides": [("Before", diff.side(before, zone)), ("After", diff.side(after, zone))],
+        "sides": [("Before", diff.side_text(before, zone)), ("After", diff.side_text(after, zone))],
         "sure": diff.SURE,
         "kinds": [_kind(one, before, after) for one in comparison.kinds],
         "notes": diff.notes(comparison),
@@ -39,14 +39,14 @@ def _kind(one: KindComparison, before: Side, after: Side) -> dict[str, Any]:
     drawn = [figure for figure in one.figures if figure.before is not None or figure.after is not None]
     bounds = [bound for figure in drawn for bound in msgspec.structs.astuple(figure.relative) if bound is not None]
     scale = max([_LEAST_SCALE, *map(abs, bounds)])
-    most = max([1, *(max(told.before, told.after) for told in one.limits)])
+    most = max([1, *(max(limit_counts.before, limit_counts.after) for limit_counts in one.limits)])
     sides = [[found for found in side.report.checkpoints if found.kind.value == one.kind] for side in (before, after)]
     length_ns = max(map(_length_ns, sides))
     top = max((figures.duration_seconds(found) for side in sides for found in side), default=0.0)
     incomplete = one.incomplete
     return {
         "title": diff.TITLES[one.kind],
-        "answer": diff.answer(one),
+        "answer": diff.headline(one),
         "style": _style(one.figures[0]),
         "scale": f"+{units.percent(min(scale, 1.0))}" if scale <= 1 else f"+{scale * 100:,.0f} %",  # at its right end
         "changes": [_change(figure, scale) for figure in drawn],
@@ -54,7 +54,7 @@ def _kind(one: KindComparison, before: Side, after: Side) -> dict[str, Any]:
             ("number", one.count),
             *([("incomplete", incomplete)] if incomplete.before or incomplete.after else []),
         ],
-        "limits": [_limit(told, most) for told in one.limits if told.limit is not None],
+        "limits": [_limit(limit_counts, most) for limit_counts in one.limits if limit_counts.limit is not None],
         "lanes": [
             (name, list(_blocks(side, length_ns, top))) for name, side in zip(("before", "after"), sides, strict=True)
         ],
@@ -63,11 +63,11 @@ def _kind(one: KindComparison, before: Side, after: Side) -> dict[str, Any]:
     }
 
 
-def _style(figure: Figure) -> str:
+def _style(figure: FigureComparison) -> str:
     return "worse" if figure.outcome in diff.BAD else "better" if figure.outcome in diff.GOOD else "noise"
 
 
-def _change(figure: Figure, scale: float) -> tuple[list[str | None], str, list[float]]:
+def _change(figure: FigureComparison, scale: float) -> tuple[list[str | None], str, list[float]]:
     """Return the cells of a row, its style and, on a scale of 100, [low end, width, estimate] of the change."""
     cells, ratio = [cell.text for cell in diff.median_row(figure)], figure.relative
     if ratio.low is None or ratio.high is None or ratio.estimate is None:
@@ -76,11 +76,11 @@ def _change(figure: Figure, scale: float) -> tuple[list[str | None], str, list[f
     return cells, _style(figure), [low, round(high - low, 3), mark]
 
 
-def _limit(told: LimitCounts, most: int) -> tuple[str, str, list[tuple[float, int]]]:
+def _limit(limit_counts: LimitCounts, most: int) -> tuple[str, str, list[tuple[float, int]]]:
     """Return a limit, its class, and its number on each side, in percent of the largest and absolute."""
-    limit = next((limit for limit in Limit if limit.value == told.limit), None)
-    counts = [(round(100 * count / most, 2), count) for count in (told.before, told.after)]
-    return certainty.name(limit), colours.css_class(limit), counts
+    limit = next((limit for limit in Limit if limit.value == limit_counts.limit), None)
+    counts = [(round(100 * count / most, 2), count) for count in (limit_counts.before, limit_counts.after)]
+    return certainty.account_name(limit), colours.css_class(limit), counts
 
 
 def _length_ns(side: Sequence[Checkpoint]) -> int:
@@ -93,14 +93,14 @@ def _blocks(side: Sequence[Checkpoint], length_ns: int, top: float) -> Iterable[
     x is the start of the checkpoint within its run, the height its duration.
     """
     first_ns = min((one.start_ns for one in side), default=0)
-    kept: dict[int, Checkpoint] = {}
+    longest: dict[int, Checkpoint] = {}
     for one in side:
         place = (one.start_ns - first_ns) * MAX_BLOCKS // max(1, length_ns)
-        if place not in kept or figures.duration_seconds(one) > figures.duration_seconds(kept[place]):
-            kept[place] = one
-    for one in kept.values():
+        if place not in longest or figures.duration_seconds(one) > figures.duration_seconds(longest[place]):
+            longest[place] = one
+    for one in longest.values():
         x = (one.start_ns - first_ns) / max(1, length_ns) * WIDTH
         width = max(0.001, (one.end_ns - one.start_ns) / max(1, length_ns) * WIDTH)
         y = HEIGHT * (1 - figures.duration_seconds(one) / top) if top > 0 else HEIGHT
         title = f"{label(one)}: {units.size(one.bytes)} in {units.duration(one.end_ns - one.start_ns)}"
-        yield round(x, 3), round(width, 3) or 0.001, round(y, 2), colours.of_verdict(one.verdict), title
+        yield round(x, 3), round(width, 3) or 0.001, round(y, 2), colours.verdict_class(one.verdict), title

@@ -13,7 +13,7 @@ from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis
 
-WHOLE = 200  # checkpoints that are listed individually; of more, the slowest
+MAX_CHECKPOINTS = 200  # checkpoints that are listed individually; of more, the slowest
 CELLS = 250  # of lanes that show shares because there are too many bars
 AREA_HEIGHT = 28  # of such a lane
 MAX_BARS = 1500  # of all ranks of a job
@@ -50,7 +50,7 @@ class Lane:
     scale: str = ""  # the share at the top
 
 
-class _Stretch(NamedTuple):
+class _LaneSpan(NamedTuple):
     """A time range of a checkpoint, the title of its bar, and the row in its lane."""
 
     of: Checkpoint
@@ -81,9 +81,9 @@ def lanes(checkpoints: Sequence[Checkpoint], axis: Axis, late: Mapping[str, Sequ
     made = [_blocked(checkpoints, axis)]
     for job in sorted(dearest[:MAX_JOBS], key=lambda job: jobs[job][0].start_ns):
         name = shorten_end(clean(job), _NAME_CELLS) if len(jobs) > 1 else ""
-        made += _of_job(jobs[job], axis, name, late.get(job, ()))
+        made += _rank_lanes(jobs[job], axis, name, late.get(job, ()))
     if others := [one for job in dearest[MAX_JOBS:] for one in jobs[job]]:
-        made.append(_whole(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more"))
+        made.append(_job_lane(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more"))
     return [*made, *_at_risk(checkpoints, axis)]
 
 
@@ -105,10 +105,10 @@ def lateness_by_job(checkpoints: Iterable[Checkpoint]) -> dict[str, list[Latenes
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
         jobs.setdefault(one.job, []).append(one)
-    return {job: late for job, mine in jobs.items() if (late := latenesses(mine))}
+    return {job: late for job, mine in jobs.items() if (late := rank_lateness(mine))}
 
 
-def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
+def rank_lateness(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
     """Return the delays of a job's ranks, the largest first; empty for fewer than two ranks."""
     late: dict[int, list[float]] = {}  # by rank: checkpoints, total delay, maximum delay, times last
     for one in checkpoints:
@@ -131,8 +131,8 @@ def latenesses(checkpoints: Iterable[Checkpoint]) -> list[Lateness]:
             if end_ns == last:
                 known[3] += 1
     found = [
-        Lateness(rank, int(seen), spent / _SECOND, worst / _SECOND, int(last))
-        for rank, (seen, spent, worst, last) in late.items()
+        Lateness(rank, int(count), spent / _SECOND, worst / _SECOND, int(last))
+        for rank, (count, spent, worst, last) in late.items()
     ]
     return sorted(found, key=lambda one: (-one.late_seconds, one.rank))
 
@@ -143,21 +143,21 @@ def label(checkpoint: Checkpoint) -> str:
     return f"{checkpoint.kind.value} {checkpoint.id}{step}"
 
 
-def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lateness]) -> list[Lane]:
+def _rank_lanes(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lateness]) -> list[Lane]:
     if not late:
-        return [_whole(mine, axis, job or "checkpoints")]
+        return [_job_lane(mine, axis, job or "checkpoints")]
     chosen = late if len(late) <= SLOWEST + FASTEST else [*late[:SLOWEST], *late[-FASTEST:]]
     left_out = len(late) - len(chosen)
-    most = min(WHOLE, MAX_BARS // len(chosen))
-    drawn = mine if len(mine) <= most else _spread(mine, axis, most)
-    made = [] if len(drawn) == len(mine) else [_whole(mine, axis, job or "checkpoints")]
+    most = min(MAX_CHECKPOINTS, MAX_BARS // len(chosen))
+    drawn = mine if len(mine) <= most else _slowest_per_slice(mine, axis, most)
+    made = [] if len(drawn) == len(mine) else [_job_lane(mine, axis, job or "checkpoints")]
     bars: dict[int, list[Bar]] = {one.rank: [] for one in chosen}
     for one in drawn:
         for writer in one.writers:
             if writer.rank in bars and writer.start_ns is not None and writer.end_ns is not None:
-                took = units.duration(writer.end_ns - writer.start_ns)
-                title = f"{label(one)}, rank {writer.rank}: {units.size(writer.bytes)} in {took}"
-                at = _Stretch(one, writer.start_ns, writer.end_ns, _style(one), title)
+                duration = units.duration(writer.end_ns - writer.start_ns)
+                title = f"{label(one)}, rank {writer.rank}: {units.size(writer.bytes)} in {duration}"
+                at = _LaneSpan(one, writer.start_ns, writer.end_ns, _style(one), title)
                 bars[writer.rank].append(_bar(at, axis))
     made += [Lane(f"{job} rank {rank}".strip(), tuple(own), number=len(own)) for rank, own in sorted(bars.items())]
     if left_out:
@@ -170,65 +170,65 @@ def _of_job(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Latenes
     return made
 
 
-def _spread(mine: Iterable[Checkpoint], axis: Axis, most: int) -> list[Checkpoint]:
+def _slowest_per_slice(mine: Iterable[Checkpoint], axis: Axis, most: int) -> list[Checkpoint]:
     """Return the slowest checkpoint of each slice of the axis: the slowest of all may be close together."""
-    kept: dict[int, Checkpoint] = {}
+    by_slice: dict[int, Checkpoint] = {}
     for one in mine:
         place = (one.start_ns - axis.start_ns) * most // max(1, axis.end_ns - axis.start_ns)
-        if place not in kept or _lost_ns(one) > _lost_ns(kept[place]):
-            kept[place] = one
-    return [one for _, one in sorted(kept.items())]
+        if place not in by_slice or _lost_ns(one) > _lost_ns(by_slice[place]):
+            by_slice[place] = one
+    return [one for _, one in sorted(by_slice.items())]
 
 
-def _whole(mine: Iterable[Checkpoint], axis: Axis, name: str) -> Lane:
+def _job_lane(mine: Iterable[Checkpoint], axis: Axis, name: str) -> Lane:
     spans = []
     for one in mine:
-        limit = colours.short(one.verdict)
+        limit = colours.short_limit(one.verdict)
         title = f"{label(one)}: {units.size(one.bytes)} in {units.duration(one.end_ns - one.start_ns)}"
         title += "" if limit is None else f", {limit}"
-        spans.append(_Stretch(one, one.start_ns, one.end_ns, _style(one), title))
+        spans.append(_LaneSpan(one, one.start_ns, one.end_ns, _style(one), title))
     return _lane(name, spans, axis)
 
 
 def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
-    held: list[_Stretch] = []
-    lengths_only, unseen = 0, 0
+    spans: list[_LaneSpan] = []
+    lengths_only, unknown = 0, 0
     for one in checkpoints:
-        unseen += one.stall_ns is None
+        unknown += one.stall_ns is None
         lengths_only += bool(one.stall_ns) and not one.blocked
         for span in one.blocked:
             title = f"{label(one)} blocked training for {units.duration(span.end_ns - span.start_ns)}"
-            held.append(_Stretch(one, span.start_ns, span.end_ns, "blocked", title))
+            spans.append(_LaneSpan(one, span.start_ns, span.end_ns, "blocked", title))
     notes = []
     if lengths_only:
         notes.append(f"{units.plural(lengths_only, 'checkpoint')} not drawn: start of the stall not known")
-    if unseen:
-        notes.append(f"not observed for {units.plural(unseen, 'checkpoint')}")
-    return _lane("blocked", held, axis, "; ".join(notes))
+    if unknown:
+        notes.append(f"not observed for {units.plural(unknown, 'checkpoint')}")
+    return _lane("blocked", spans, axis, "; ".join(notes))
 
 
 def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
-    risks: list[_Stretch] = []
+    risks: list[_LaneSpan] = []
     ends: list[int] = []
     for one in sorted(checkpoints, key=lambda one: one.start_ns):
         at_risk_ns = one.at_risk_ns
         if one.durable_ns is None or not at_risk_ns:
             continue
-        begin_ns = one.durable_ns - at_risk_ns
-        row = next((row for row, end_ns in enumerate(ends) if end_ns <= begin_ns), len(ends))
+        start_ns = one.durable_ns - at_risk_ns
+        row = next((row for row, end_ns in enumerate(ends) if end_ns <= start_ns), len(ends))
         row = min(row, MAX_ROWS - 1)
         ends[row : row + 1] = [one.durable_ns]
         title = f"{label(one)} was complete but not durable for {units.duration(at_risk_ns)}"
-        risks.append(_Stretch(one, begin_ns, one.durable_ns, "risk", title, row))
+        risks.append(_LaneSpan(one, start_ns, one.durable_ns, "risk", title, row))
     return [_lane("at risk", risks, axis)] if risks else []
 
 
-def _lane(name: str, drawn: Sequence[_Stretch], axis: Axis, note: str = "") -> Lane:
+def _lane(name: str, drawn: Sequence[_LaneSpan], axis: Axis, note: str = "") -> Lane:
     """Return a lane; with too many bars, the share of time that each style covers.
 
     Even thin lines would fill a lane that is empty most of the time.
     """
-    if len(drawn) <= WHOLE:
+    if len(drawn) <= MAX_CHECKPOINTS:
         rows = 1 + max((at.row for at in drawn), default=0)
         return Lane(name, tuple(_bar(at, axis) for at in drawn), (), len(drawn), rows, note)
     spans: dict[str, list[tuple[int, int]]] = {}
@@ -266,18 +266,18 @@ def _filled(spans: Iterable[tuple[int, int]], axis: Axis) -> list[float]:
     filled, reached_ns = [0.0] * CELLS, axis.start_ns
     cells_per_ns = CELLS / max(1, axis.end_ns - axis.start_ns)
     for start_ns, end_ns in sorted(spans):
-        begin_ns, reached_ns = max(start_ns, reached_ns), max(end_ns, reached_ns)
-        begin, end = ((at_ns - axis.start_ns) * cells_per_ns for at_ns in (begin_ns, end_ns))
-        for place in range(int(begin), min(CELLS, int(end) + 1)):
-            filled[place] += max(0.0, min(end, place + 1) - max(begin, place))
+        from_ns, reached_ns = max(start_ns, reached_ns), max(end_ns, reached_ns)
+        first, end = ((at_ns - axis.start_ns) * cells_per_ns for at_ns in (from_ns, end_ns))
+        for place in range(int(first), min(CELLS, int(end) + 1)):
+            filled[place] += max(0.0, min(end, place + 1) - max(first, place))
     return filled
 
 
-def _bar(at: _Stretch, axis: Axis) -> Bar:
+def _bar(at: _LaneSpan, axis: Axis) -> Bar:
     x, width = axis.span(at.start_ns, at.end_ns)
     is_outlined = at.of.kind is Kind.RESTORE and at.style.startswith("limit-") and width >= _OUTLINED
     return Bar(x, width, at.row, at.style + " restore" * is_outlined, at.title, at.of.id)
 
 
 def _style(one: Checkpoint) -> str:
-    return colours.of_verdict(one.verdict) + (" copy" if one.kind is Kind.COPY else "")
+    return colours.verdict_class(one.verdict) + (" copy" if one.kind is Kind.COPY else "")

@@ -21,7 +21,7 @@ STYLES: dict[Succession | None, tuple[str, str]] = {
     Succession.BACK: ("order-back", "with backward seeks, anywhere in the box"),
     None: ("order-unseen", "order not observed, anywhere in the box"),
 }
-LOOK = ("look", "position in one sample")
+SAMPLE = ("look", "position in one sample")
 
 
 def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
@@ -34,22 +34,22 @@ def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
         return None
     one = slowest(known, 1)[0]
     ends = {writer.pid: writer.end_ns or 0 for writer in one.writers}
-    seen = [stream for stream in one.streams if stream.progress]  # the process first that ended last
-    seen.sort(key=lambda stream: (-ends.get(stream.pid, 0), stream.pid, -stream.bytes, stream.path))
-    drawn = seen[:MAX_LANES]
+    observed = [stream for stream in one.streams if stream.progress]  # the process first that ended last
+    observed.sort(key=lambda stream: (-ends.get(stream.pid, 0), stream.pid, -stream.bytes, stream.path))
+    drawn = observed[:MAX_LANES]
     points = [point for stream in drawn for point in stream.progress]
     axis = axis_of(one, points)
     common = rows.common_folder([stream.path for stream in drawn])
     kinds = {point.order for point in points if point.bytes is not None}
-    legend = [told for order, told in STYLES.items() if order in kinds]
-    legend += [LOOK] if any(point.bytes is None for point in points) else []
+    legend = [entry for order, entry in STYLES.items() if order in kinds]
+    legend += [SAMPLE] if any(point.bytes is None for point in points) else []
     ranks = {writer.pid: writer.rank for writer in one.writers if writer.rank is not None}
     lanes = [_lane(stream, axis, ranks.get(stream.pid), common) for stream in drawn]
     notes = []
-    if left_out := len(seen) - len(drawn) + one.progress_left_out:
+    if left_out := len(observed) - len(drawn) + one.progress_left_out:
         notes.append(f"{units.plural(left_out, 'stream')} not shown: the slowest and largest are drawn")
-    if unseen := max(0, len(one.streams) - len(seen) - one.progress_left_out):
-        notes.append(f"no offsets recorded for {units.plural(unseen, 'stream')}")
+    if unknown := max(0, len(one.streams) - len(observed) - one.progress_left_out):
+        notes.append(f"no offsets recorded for {units.plural(unknown, 'stream')}")
     ticks = axis.elapsed() if lanes else []
     return {"name": label(one), "lanes": lanes, "ticks": ticks, "legend": legend, "note": "; ".join(notes)}
 
@@ -60,33 +60,33 @@ def axis_of(one: Checkpoint, points: Iterable[Progress]) -> Axis:
     return Axis(min([one.start_ns, *edges]), max([one.end_ns, *edges]))
 
 
-def top_of(stream: Stream) -> int:
+def lane_top(stream: Stream) -> int:
     """Return the offset at the top of a lane: the end of the file, or the highest observed offset."""
     return max(stream.size or 0, 1, *(point.high_offset for point in stream.progress))
 
 
 def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> dict[str, Any]:
-    top = top_of(stream)
+    top = lane_top(stream)
     boxes: dict[str, str] = {}
     lines: dict[str, str] = {}
-    looks = ""
+    samples = ""
     for point in stream.progress:
         x, until = axis.x(point.start_ns), axis.x(point.end_ns)
         low, high = (round(HEIGHT * (1 - offset / top), 2) for offset in (point.low_offset, point.high_offset))
         if point.bytes is None:
-            looks += f"M{x:g} {low:g}h0"
+            samples += f"M{x:g} {low:g}h0"
             continue
         style = STYLES[point.order][0]
         boxes[style] = boxes.get(style, "") + f"M{x:g} {low:g}H{until:g}V{high:g}H{x:g}z"
         if point.order in (Succession.NEXT, Succession.ON):
             lines[style] = lines.get(style, "") + f"M{x:g} {low:g}L{until:g} {high:g}"
-    who = f"{clean(stream.comm)} {stream.pid}" if rank is None else f"rank {rank}"
+    process = f"{clean(stream.comm)} {stream.pid}" if rank is None else f"rank {rank}"
     name = clean(stream.path.removeprefix(common or "")) if common else clean(stream.path.rpartition("/")[2])
     return {
-        "who": who,
+        "who": process,
         "file": name,
         "scale": units.size(top),  # the offset at the top; 0 is at the bottom
         "boxes": list(boxes.items()),  # class and path: between when and when, and which offsets
         "lines": list(lines.items()),  # forward progress, from the corner where it started to that where it ended
-        "looks": looks,
+        "looks": samples,
     }

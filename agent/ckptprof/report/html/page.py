@@ -15,7 +15,7 @@ from markupsafe import Markup, escape
 from ckptprof import __version__, units
 from ckptprof.model import Report
 from ckptprof.report.html import colours
-from ckptprof.report.html.rates import Counted
+from ckptprof.report.html.rates import CounterSeries
 
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Comparison
@@ -24,7 +24,7 @@ _HERE = "ckptprof.report.html"
 _NAMES = ("ID", "PID", "P50", "P99")
 
 
-def render(report: Report, counted: Iterable[Counted], *, zone: tzinfo) -> str:
+def render(report: Report, counted: Iterable[CounterSeries], *, zone: tzinfo) -> str:
     """Return the HTML page of a report; for a single checkpoint with streams, that of `show`."""
     from ckptprof.report.html.content import page_of  # noqa: PLC0415 # each page needs its own only
 
@@ -48,7 +48,7 @@ def _laid_out(template: str, page: object) -> str:
     return environment.get_template(template).render(
         page=page,
         version=__version__,
-        not_seen=units.NOT_SEEN,
+        not_seen=units.NOT_OBSERVED,
         style=Markup(style),  # noqa: S704 # ours
         script=Markup(script),  # noqa: S704 # ours
         style_hash=_hash(style),

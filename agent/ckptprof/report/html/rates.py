@@ -9,7 +9,7 @@ from itertools import pairwise
 from ckptprof import units
 from ckptprof.report.clean import clean
 from ckptprof.report.html.axis import Axis
-from ckptprof_collectors.counted import MOVED
+from ckptprof_collectors.counters import TRANSFER_FIELDS
 
 HEIGHT = 40.0
 MAX_DRAWN = 6
@@ -18,7 +18,7 @@ _LEAST_BYTES = 1_000_000  # total: entities with less traffic are not drawn
 
 
 @dataclass(frozen=True)
-class Counted:
+class CounterSeries:
     """The stored counters of one entity: cumulative values at some times, None where one was not read."""
 
     entity: str  # disk:vda
@@ -33,7 +33,7 @@ class Curve:
 
     word: str
     paths: tuple[str, ...]
-    moved_bytes: int
+    transferred_bytes: int
     peak_bytes_per_second: float
 
 
@@ -46,14 +46,14 @@ class Throughput:
     curves: tuple[Curve, ...]
 
 
-def throughputs(counted: Iterable[Counted], axis: Axis, gaps: Sequence[tuple[int, int]]) -> list[Throughput]:
+def throughputs(counted: Iterable[CounterSeries], axis: Axis, gaps: Sequence[tuple[int, int]]) -> list[Throughput]:
     """Return the devices and links with most traffic, the busiest first; none with less than a megabyte."""
     found = []
     for one in counted:
         spans_of = directions(one, gaps)
-        moved = sum(rate * (end - start) / 1e9 for _, spans in spans_of for start, end, rate in spans)
-        if moved >= _LEAST_BYTES:
-            found.append((moved, one.entity.partition(":")[2], spans_of))
+        transferred = sum(rate * (end - start) / 1e9 for _, spans in spans_of for start, end, rate in spans)
+        if transferred >= _LEAST_BYTES:
+            found.append((transferred, one.entity.partition(":")[2], spans_of))
     found.sort(key=lambda one: (-one[0], one[1]))
     return [_drawn(name, spans_of, axis) for _, name, spans_of in found[:MAX_DRAWN]]
 
@@ -61,18 +61,18 @@ def throughputs(counted: Iterable[Counted], axis: Axis, gaps: Sequence[tuple[int
 Rates = list[tuple[int, int, float]]  # start, end, bytes per second
 
 
-def directions(one: Counted, gaps: Sequence[tuple[int, int]]) -> list[tuple[str, Rates]]:
+def directions(one: CounterSeries, gaps: Sequence[tuple[int, int]]) -> list[tuple[str, Rates]]:
     """Return the rates into and out of the host, each with a word; empty for entities without traffic."""
     kind = one.entity.partition(":")[0]
-    moved = MOVED.get(kind)
-    if moved is None:
+    counters = TRANSFER_FIELDS.get(kind)
+    if counters is None:
         return []
     into, out_of = ("read", "written") if kind == "disk" else ("received", "sent")
-    size = moved.unit_bytes
-    return [(into, _rates(one, moved.into, size, gaps)), (out_of, _rates(one, moved.out_of, size, gaps))]
+    size = counters.unit_bytes
+    return [(into, _rates(one, counters.inbound, size, gaps)), (out_of, _rates(one, counters.outbound, size, gaps))]
 
 
-def _rates(one: Counted, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> Rates:
+def _rates(one: CounterSeries, column: str, size: int, gaps: Sequence[tuple[int, int]]) -> Rates:
     """Return the rates of a counter in units of `size` bytes, without gaps in the recording."""
     values = one.columns.get(column)
     if values is None:
@@ -94,10 +94,10 @@ def _drawn(name: str, rates: list[tuple[str, Rates]], axis: Axis) -> Throughput:
     for word, spans in rates:
         inside = [(max(s, axis.start_ns), min(e, axis.end_ns), r) for s, e, r in spans]
         inside = [one for one in inside if one[0] < one[1]]
-        moved = sum(rate * (end - start) / 1e9 for start, end, rate in inside)
+        transferred = sum(rate * (end - start) / 1e9 for start, end, rate in inside)
         peak = max((rate for _, _, rate in inside), default=0.0)
         paths = tuple(_path(piece, axis, top) for piece in _pieces(inside))
-        curves.append(Curve(word, paths, int(moved), peak))
+        curves.append(Curve(word, paths, int(transferred), peak))
     return Throughput(clean(name), units.rate(top), tuple(curves))
 
 

@@ -23,7 +23,7 @@ from ckptprof.report.table import GAP, Cell, number, paint, render
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
-_ROOM = 6  # lines reserved for the newest checkpoints, if the screen has them
+_RESERVED_LINES = 6  # lines reserved for the newest checkpoints, if the screen has them
 _BAR = 12  # cells of a progress
 _QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old,
 _STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is evaluated less often
@@ -32,7 +32,7 @@ _LINKS = ("nic", "rdma")
 
 
 @dataclass(frozen=True)
-class Look:
+class ScreenOptions:
     """How to draw a state."""
 
     width: int
@@ -41,29 +41,29 @@ class Look:
     chosen: str | None = None  # the uid of a checkpoint
     colour: bool = False
     unicode: bool = True
-    lately: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: recent rates, the newest last
+    recent: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: recent rates, the newest last
 
 
-def frame(state: State, look: Look) -> list[str]:
+def frame(state: State, options: ScreenOptions) -> list[str]:
     """Return the screen: at most `height` lines of at most `width` cells."""
-    if not look.unicode:
+    if not options.unicode:
         state = _plain(state)
-    room = max(1, look.width - _GUTTER)
-    zone = units.fixed_zone(state.at_ns, look.zone)
-    head = [*_head(state, zone, room), *(shorten_end(clean(note), room) for note in state.notes)]
-    going_on = _going_on(state, room, look)
+    cells = max(1, options.width - _GUTTER)
+    zone = units.fixed_zone(state.at_ns, options.zone)
+    head = [*_head(state, zone, cells), *(shorten_end(clean(note), cells) for note in state.notes)]
+    going_on = _in_progress(state, cells, options)
     # the newest checkpoints keep some lines: devices with least traffic are dropped first
-    free = look.height - len(head) - len(going_on) - _ROOM - 4
-    devices = _devices(state, room, max(0, free), look)
+    free = options.height - len(head) - len(going_on) - _RESERVED_LINES - 4
+    devices = _devices(state, cells, max(0, free), options)
     above = [*head, "", *going_on, *([""] if devices else []), *devices]
-    last = _last(state, zone, look.height - len(above) - 2, look)
+    last = _last(state, zone, options.height - len(above) - 2, options)
     lines = [" " * _GUTTER + line if line else "" for line in above] + ([""] if last else []) + last
-    keys = " " * _GUTTER + paint(shorten_end(KEYS, room), "dim", colour=look.colour)
-    lines = [*lines[: max(0, look.height - 1)], keys][: look.height]
-    return lines if look.unicode else [line.translate(_ASCII) for line in lines]
+    keys = " " * _GUTTER + paint(shorten_end(KEYS, cells), "dim", colour=options.colour)
+    lines = [*lines[: max(0, options.height - 1)], keys][: options.height]
+    return lines if options.unicode else [line.translate(_ASCII) for line in lines]
 
 
-def _head(state: State, zone: timezone, room: int) -> list[str]:
+def _head(state: State, zone: timezone, cells: int) -> list[str]:
     host = clean(state.host) if state.host is not None else "unknown host"
     parts = [f"ckptprof live on {host}"]
     parts += [f"level {clean(state.level)}"] if state.level is not None else []
@@ -71,33 +71,33 @@ def _head(state: State, zone: timezone, room: int) -> list[str]:
         parts.append(f"watched for {units.duration(state.at_ns - state.since_ns)}")
     parts += [f"lost {units.count(state.dropped_frames)} samples"] if state.dropped_frames else []
     now = f"{units.stamp(state.at_ns, zone)} {units.offset_name(zone)}"
-    first = shorten_end(parts[0], room)
+    first = shorten_end(parts[0], cells)
     for part in parts[1:]:
-        if width(first) + 3 + width(part) > room:
+        if width(first) + 3 + width(part) > cells:
             break
         first += f"   {part}"
-    if room - width(first) - len(GAP) >= width(now):
-        first = pad(first, room - width(now)) + now
+    if cells - width(first) - len(GAP) >= width(now):
+        first = pad(first, cells - width(now)) + now
     return [first]
 
 
-def _going_on(state: State, room: int, look: Look) -> list[str]:
+def _in_progress(state: State, cells: int, options: ScreenOptions) -> list[str]:
     if not state.underway:
-        return [paint(shorten_end("no save or restore in progress", room), "dim", colour=look.colour)]
-    most = max(1, look.height // 3)
-    drawn = [_under_way(one, state.at_ns) for one in state.underway[:most]]
-    lines = render(drawn, room, colour=look.colour)
+        return [paint(shorten_end("no save or restore in progress", cells), "dim", colour=options.colour)]
+    most = max(1, options.height // 3)
+    drawn = [_progress_row(one, state.at_ns) for one in state.underway[:most]]
+    lines = render(drawn, cells, colour=options.colour)
     more = len(state.underway) - most
-    lines += [shorten_end(f"and {units.count(more)} more", room)] if more > 0 else []
-    judged = [(one.job, one.so_far) for one in state.underway[:most] if one.so_far is not None]
-    for job, so_far in judged[: max(0, most - len(drawn))]:
+    lines += [shorten_end(f"and {units.count(more)} more", cells)] if more > 0 else []
+    partial = [(one.job, one.so_far) for one in state.underway[:most] if one.so_far is not None]
+    for job, so_far in partial[: max(0, most - len(drawn))]:
         spent = (f"{units.seconds(one.seconds)} {clean(one.text)}" for one in so_far.accounts)
         line = "   ".join([f"{named(job)}: {units.seconds(so_far.seconds)} so far", *spent])
-        lines.append(paint(shorten_end(line, room), "dim", colour=look.colour))
+        lines.append(paint(shorten_end(line, cells), "dim", colour=options.colour))
     return lines
 
 
-def _under_way(one: Underway, now_ns: int) -> list[Cell]:
+def _progress_row(one: Underway, now_ns: int) -> list[Cell]:
     spent_ns, quiet_ns = max(0, one.last_ns - one.start_ns), now_ns - one.last_ns
     ranks = None if one.ranks is None else units.count(one.ranks)
     if ranks is not None and one.ranks_done is not None:
@@ -119,29 +119,29 @@ def _under_way(one: Underway, now_ns: int) -> list[Cell]:
         number("IDLE", quiet_ns if is_quiet else None, units.duration, drop=4, optional=True),
         number("STALL", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
         # the limit is of the time before the quiet
-        Cell("LIKELY", certainty.short(one.so_far) if quiet_ns <= spent_ns else None, drop=2, optional=True),
+        Cell("LIKELY", certainty.short_limit(one.so_far) if quiet_ns <= spent_ns else None, drop=2, optional=True),
         Cell("PATH", one.path and clean(one.path), drop=7, minimum=11, optional=True),
     ]
 
 
-def _devices(state: State, room: int, most: int, look: Look) -> list[str]:
-    ordered = sorted(state.devices, key=lambda one: (one.kind in _LINKS, -(moved(one) or 0.0), one.name))
-    busy = [one for one in ordered if moved(one)] or ordered
+def _devices(state: State, cells: int, most: int, options: ScreenOptions) -> list[str]:
+    ordered = sorted(state.devices, key=lambda one: (one.kind in _LINKS, -(total_rate(one) or 0.0), one.name))
+    busy = [one for one in ordered if total_rate(one)] or ordered
     if most < 2 or not busy:
         return []
-    return render([_device(one, state.at_ns, look) for one in busy[: most - 1]], room, colour=look.colour)
+    return render([_device(one, state.at_ns, options) for one in busy[: most - 1]], cells, colour=options.colour)
 
 
-def moved(device: Device) -> float | None:
+def total_rate(device: Device) -> float | None:
     """Return the bytes per second of a device in both directions; None if neither was observed."""
     known = [one for one in (device.read_bytes_per_second, device.written_bytes_per_second) if one is not None]
     return sum(known) if known else None
 
 
-def _device(one: Device, now_ns: int, look: Look) -> list[Cell]:
+def _device(one: Device, now_ns: int, options: ScreenOptions) -> list[Cell]:
     age_seconds = round((now_ns - one.at_ns) / 1e9)
     busy = None if one.busy_share is None else round(one.busy_share, 2)
-    speeds, blocks = look.lately.get(one.name, ()), BLOCKS if look.unicode else ASCII_BLOCKS
+    speeds, blocks = options.recent.get(one.name, ()), BLOCKS if options.unicode else ASCII_BLOCKS
     top = max(speeds, default=0.0)
     line = "".join(blocks[math.ceil(speed / top * (len(blocks) - 1))] for speed in speeds) if top else None
     return [
@@ -154,15 +154,15 @@ def _device(one: Device, now_ns: int, look: Look) -> list[Cell]:
     ]
 
 
-def _last(state: State, zone: timezone, lines: int, look: Look) -> list[str]:
+def _last(state: State, zone: timezone, lines: int, options: ScreenOptions) -> list[str]:
     if lines < 2 or not state.last:
         return []
     report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
-    place = next((i for i, one in enumerate(state.last) if one.uid == look.chosen), 0)
+    place = next((i for i, one in enumerate(state.last) if one.uid == options.chosen), 0)
     first = max(0, place - lines + 2)
     shown = state.last[first : first + lines - 1]
-    drawn = rows.draw(report, rows.Choice(shown, {}), zone, max(1, look.width - _GUTTER), colour=look.colour)
-    marks = ["  ", *("> " if one.uid == look.chosen else "  " for one in shown)]
+    drawn = rows.draw(report, rows.Choice(shown, {}), zone, max(1, options.width - _GUTTER), colour=options.colour)
+    marks = ["  ", *("> " if one.uid == options.chosen else "  " for one in shown)]
     marks += ["  "] * (len(drawn) - len(marks))
     return [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
 

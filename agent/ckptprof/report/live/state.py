@@ -9,7 +9,7 @@ import msgspec
 
 from ckptprof.bounds import Amount, Count, Share, one_of
 from ckptprof.model import Checkpoint, Kind, Status
-from ckptprof.verdicts import SoFar
+from ckptprof.verdicts import InterimVerdict
 
 MAX_LAST = 100  # completed checkpoints: more than a screen has lines
 _ACCOUNTS = 4  # of one checkpoint: a state is sent every second
@@ -31,7 +31,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     last_ns: int  # and of the last one observed
     stall_ns: Count | None = None  # time in which training was blocked by it, so far
     path: str | None
-    so_far: SoFar | None = None  # None: not diagnosed
+    so_far: InterimVerdict | None = None  # None: not diagnosed
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
         done = len({writer.rank for writer in one.writers} - still - {None})
     so_far, verdict = None, one.verdict
     if verdict is not None:
-        so_far = SoFar(
+        so_far = InterimVerdict(
             limit=verdict.limit, candidates=verdict.candidates, confidence=verdict.confidence, seconds=verdict.seconds,
             accounts=verdict.accounts[:_ACCOUNTS],
         )  # fmt: skip
@@ -78,7 +78,7 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
     )  # fmt: skip
 
 
-def with_usual(going_on: Sequence[Underway], last: Sequence[Checkpoint]) -> tuple[Underway, ...]:
+def with_usual_bytes(going_on: Sequence[Underway], last: Sequence[Checkpoint]) -> tuple[Underway, ...]:
     """Add the bytes of the last complete checkpoint of the same job and kind; `last`: the newest first."""
     usual: dict[tuple[str, Kind], int] = {}
     for one in last:

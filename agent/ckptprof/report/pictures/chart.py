@@ -57,12 +57,12 @@ def resample(points: Sequence[Point], start_ns: int, end_ns: int, columns: int) 
     slice_ns = (end_ns - start_ns) / columns
     totals = [0.0] * columns
     for point in points:
-        begin, end = (point.start_ns - start_ns) / slice_ns, (point.end_ns - start_ns) / slice_ns
-        if end <= begin:
-            totals[min(columns - 1, max(0, int(begin)))] += point.bytes
+        start_slice, end_slice = (point.start_ns - start_ns) / slice_ns, (point.end_ns - start_ns) / slice_ns
+        if end_slice <= start_slice:
+            totals[min(columns - 1, max(0, int(start_slice)))] += point.bytes
             continue
-        for i in range(max(0, int(begin)), min(columns, int(end) + 1)):
-            totals[i] += point.bytes * max(0.0, min(end, i + 1) - max(begin, i)) / (end - begin)
+        for i in range(max(0, int(start_slice)), min(columns, int(end_slice) + 1)):
+            totals[i] += point.bytes * max(0.0, min(end_slice, i + 1) - max(start_slice, i)) / (end_slice - start_slice)
     return [total * _NS / slice_ns for total in totals]
 
 

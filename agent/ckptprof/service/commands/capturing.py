@@ -18,14 +18,14 @@ from ckptprof.errors import CkptprofError
 from ckptprof.recording import FileWriter, Header
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.service.commands import levels
-from ckptprof.service.commands.attended import BASE_HZ, BURST_HZ, TRAPPED, Attended, start_sampler
-from ckptprof.service.commands.target import open_target
-from ckptprof.service.options import SamplerOptions, Wish
-from ckptprof.service.progress import Progress
+from ckptprof.service.commands.monitored_command import BASE_HZ, BURST_HZ, TRAPPED, MonitoredCommand, start_sampler
+from ckptprof.service.commands.output_file import open_output
+from ckptprof.service.progress_line import ProgressLine
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.loop import Loop, SamplerLostError
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
+from ckptprof.service.sampler_options import RequestedLevel, SamplerOptions
 from ckptprof_collectors.samples import Frame, text
 
 FLUSH_SECONDS = 1.0
@@ -34,7 +34,7 @@ _NAME_CELLS = 60  # of the command that is recorded
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CaptureOptions:
     """How to record; by default at the rate of `ckptprof run`, or 10 per second for a whole host."""
 
     seconds: float | None = None  # None: until a signal, or until the command ends
@@ -42,14 +42,14 @@ class Wanted:
     force: bool = False
     quiet: bool = False
     rate: float | None = None
-    level: Wish = "auto"
+    level: RequestedLevel = "auto"
 
-    def sampling(self, *, base_hz: float, burst_hz: float, only_family: bool) -> SamplerOptions:
+    def sampler_options(self, *, base_hz: float, burst_hz: float, only_family: bool) -> SamplerOptions:
         """Options of the sampler."""
         return SamplerOptions(
             uid=new_uid(),
             level=self.level,
-            only_family=only_family,
+            only_descendants=only_family,
             base_hz=self.rate or base_hz,
             burst_hz=2.5 * self.rate if self.rate else burst_hz,
             monitor_pids=(os.getpid(),),
@@ -63,20 +63,20 @@ class _Recording:
     An existing file keeps its contents until the header arrives.
     """
 
-    def __init__(self, path: Path, wanted: Wanted, what: str) -> None:
+    def __init__(self, path: Path, options: CaptureOptions, subject: str) -> None:
         self._path = path
-        self._wanted = wanted
-        self._what = what  # is recorded
-        self._new = True
+        self._options = options
+        self._subject = subject  # is recorded
+        self._is_new = True
         try:
-            fd = open_target(path, 0o640, new=True)
+            fd = open_output(path, 0o640, new=True)
         except FileExistsError:
             if path.is_dir():
                 raise CkptprofError(f"{path}: {os.strerror(errno.EISDIR)}", hint="give the path of a file") from None
-            if not wanted.force:
+            if not options.force:
                 raise CkptprofError(f"{path}: already exists", hint="use --force to overwrite it") from None
-            self._new = False
-            fd = open_target(path, 0o640)
+            self._is_new = False
+            fd = open_output(path, 0o640)
         self._stream = os.fdopen(fd, "wb")
         self._writer: FileWriter | None = None
         self._started: float | None = None
@@ -85,37 +85,37 @@ class _Recording:
         self._failed = False
 
     @property
-    def begun(self) -> bool:
+    def has_started(self) -> bool:
         return self._writer is not None
 
     @property
     def _is_empty(self) -> bool:
-        return not self.begun or (self._failed and not self._size_bytes)
+        return not self.has_started or (self._failed and not self._size_bytes)
 
     @property
     def _seconds(self) -> float:
         return 0.0 if self._started is None else time.monotonic() - self._started
 
     @property
-    def over(self) -> bool:
-        return self._wanted.seconds is not None and self._seconds >= self._wanted.seconds
+    def has_ended(self) -> bool:
+        return self._options.seconds is not None and self._seconds >= self._options.seconds
 
     @property
-    def patience_seconds(self) -> float:
+    def timeout_seconds(self) -> float:
         """Timeout for the next frame, so that neither the end nor a flush is late."""
-        return 1.0 if self._wanted.seconds is None else min(1.0, max(0.0, self._wanted.seconds - self._seconds))
+        return 1.0 if self._options.seconds is None else min(1.0, max(0.0, self._options.seconds - self._seconds))
 
-    def so_far(self) -> str:
+    def summary(self) -> str:
         seconds, frames = f"{self._seconds:.0f} s", units.plural(self._frames, "frame")
         return f"recorded {seconds}, {frames}, {units.size(self._size_bytes)}"
 
-    def begin(self, header: Header, until: str) -> None:
+    def start(self, header: Header, until: str) -> None:
         self._started = time.monotonic()  # without the start of the sampler
         level, *reasons = levels.describe(header)
-        for line in (f"recording {self._what} at {level} to {self._path}, {until}", *reasons):
+        for line in (f"recording {self._subject} at {level} to {self._path}, {until}", *reasons):
             self._say(line)
 
-    def take(self, message: Header | Frame) -> None:
+    def write(self, message: Header | Frame) -> None:
         """Write a message, the header first; raises CkptprofError."""
         if self._started is None:
             self._started = time.monotonic()
@@ -144,21 +144,21 @@ class _Recording:
                 self._size_bytes = os.fstat(self._stream.fileno()).st_size
             self._stream.close()
 
-    def clear_away(self) -> None:
+    def remove_unused(self) -> None:
         """Remove the file of a recording that did not start."""
-        if self._new and not self.begun:
+        if self._is_new and not self.has_started:
             self._path.unlink(missing_ok=True)
 
-    def end(self) -> None:
+    def report(self) -> None:
         if self._is_empty:
             self._say("nothing was recorded")
             return
-        self._say(f"{self.so_far()} in {self._path}")
+        self._say(f"{self.summary()} in {self._path}")
         self._say(f"`ckptprof replay {shlex.quote(str(self._path))}` reports its checkpoints")
 
     def _say(self, text: str) -> None:
-        if not self._wanted.quiet:
-            messages.say(text)
+        if not self._options.quiet:
+            messages.info(text)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -170,79 +170,79 @@ class _Recording:
             raise CkptprofError(f"{self._path}: {error.strerror}", hint=hint) from error
 
 
-def capture_host(path: Path, wanted: Wanted) -> None:
+def capture_host(path: Path, options: CaptureOptions) -> None:
     """Write frames of the whole host to `path` until the time has passed or a signal arrives; raises CkptprofError."""
-    recording = _Recording(path, wanted, "this host")
+    recording = _Recording(path, options, "this host")
     trap = SignalTrap({SIGTERM, SIGINT, SIGHUP})
-    sampler = SamplerProcess(wanted.sampling(base_hz=HOST_HZ, burst_hz=2.5 * HOST_HZ, only_family=False))
-    until = "until Ctrl-C" if wanted.seconds is None else f"for {wanted.seconds:g} s, or until Ctrl-C"
-    progress = Progress(quiet=wanted.quiet)
+    sampler = SamplerProcess(options.sampler_options(base_hz=HOST_HZ, burst_hz=2.5 * HOST_HZ, only_family=False))
+    until = "until Ctrl-C" if options.seconds is None else f"for {options.seconds:g} s, or until Ctrl-C"
+    progress = ProgressLine(quiet=options.quiet)
 
     def take(message: Header | Frame) -> None:
         if isinstance(message, Header):
-            if (refused := levels.refusal(wanted.level, message)) is not None:
+            if (refused := levels.level_error(options.level, message)) is not None:
                 raise refused
-            recording.take(message)
-            recording.begin(message, until)
+            recording.write(message)
+            recording.start(message, until)
         else:
-            recording.take(message)
+            recording.write(message)
 
     try:
         _record(Loop(sampler, trap, take), recording, progress)
     except SamplerLostError as error:
-        hint = f"the recording so far is in {path}" if recording.begun else "nothing was written"
+        hint = f"the recording so far is in {path}" if recording.has_started else "nothing was written"
         raise CkptprofError(str(error), hint=hint) from error
     finally:
-        recording.clear_away()
+        recording.remove_unused()
         sampler.kill()
         sampler.wait(2.0)
         trap.close()
         progress.clear()
-    recording.end()
+    recording.report()
 
 
-def _record(loop: Loop, recording: _Recording, progress: Progress) -> None:
+def _record(loop: Loop, recording: _Recording, progress: ProgressLine) -> None:
     flushed = time.monotonic()
     try:
-        while not recording.over:
-            if loop.turn(recording.patience_seconds):
+        while not recording.has_ended:
+            if loop.poll(recording.timeout_seconds):
                 break
-            if loop.ended:
+            if loop.has_ended:
                 raise SamplerLostError("the sampler ended early")
             if time.monotonic() - flushed > FLUSH_SECONDS:
                 recording.flush()
                 flushed = time.monotonic()
-            if recording.begun:
-                progress.tell(f"{recording.so_far()} (Ctrl-C ends it)")
+            if recording.has_started:
+                progress.show(f"{recording.summary()} (Ctrl-C ends it)")
         loop.drain(5.0)
     finally:
         recording.close()
 
 
-def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int:
+def capture_command(path: Path, options: CaptureOptions, arguments: Sequence[str]) -> int:
     """Write frames of one command and its descendants to `path` until it ends; return its exit code.
 
     If the time passes before, the command continues. Raises NotStartedError and CkptprofError, nothing once it runs.
     """
     name = shorten_end(clean(shlex.join(arguments)), _NAME_CELLS)
-    recording = _Recording(path, wanted, f"{name} and its descendants")
+    recording = _Recording(path, options, f"{name} and its descendants")
     trap = SignalTrap(TRAPPED)
-    sampler = start_sampler(wanted.sampling(base_hz=BASE_HZ, burst_hz=BURST_HZ, only_family=True))
-    until = "until it ends" if wanted.seconds is None else f"for {wanted.seconds:g} s"
+    sampler = start_sampler(options.sampler_options(base_hz=BASE_HZ, burst_hz=BURST_HZ, only_family=True))
+    until = "until it ends" if options.seconds is None else f"for {options.seconds:g} s"
 
     def ready(header: Header | None) -> None:
         if header is not None:
-            recording.begin(header, until)
+            recording.start(header, until)
 
     def take(message: Header | Frame) -> None:
-        if not recording.over:
-            recording.take(message)
+        if not recording.has_ended:
+            recording.write(message)
 
-    attended = Attended(sampler, trap, take, level=wanted.level, keep_house=recording.flush)
+    attended = MonitoredCommand(sampler, trap, take, level=options.level, housekeeping=recording.flush)
     try:
         exit_code = attended.execute(arguments, ready=ready)
     except CkptprofError:
-        recording.clear_away()
+        recording.remove_unused()
         raise
     finally:
         if sampler is not None:
@@ -254,5 +254,5 @@ def capture_command(path: Path, wanted: Wanted, arguments: Sequence[str]) -> int
         recording.close()
     except CkptprofError as error:  # the command has run: its exit code matters more
         messages.warn(str(error))
-    recording.end()
+    recording.report()
     return exit_code

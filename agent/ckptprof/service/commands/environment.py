@@ -22,7 +22,7 @@ import ckptprof
 import ckptprof_collectors
 from ckptprof.errors import CkptprofError
 
-_PLAIN = re.compile(r"[\w./+@:,=-]+", re.ASCII)  # no special meaning in a unit
+_UNQUOTED = re.compile(r"[\w./+@:,=-]+", re.ASCII)  # no special meaning in a unit
 
 
 @dataclass(frozen=True)
@@ -38,39 +38,44 @@ class Environment:
         return f"{self.python} -I {self.program}"
 
 
-def here() -> Environment:
+def current_environment() -> Environment:
     """Return the environment of this process."""
     return Environment(Path(sys.executable), Path(sysconfig.get_path("scripts")) / "ckptprof")
 
 
-def fit(environment: Environment) -> None:
+def check_environment(environment: Environment) -> None:
     """Raise CkptprofError if the service cannot, or must not, run from this environment."""
-    reason = refused(environment)
+    reason = unsuitable_reason(environment)
     if reason is not None:
-        hint = f"as root: `{elsewhere('service install')}`"
+        hint = f"as root: `{install_command('service install')}`"
         raise CkptprofError(f"a service must not run from this environment: {reason}", hint=hint)
 
 
-def changeable(environment: Environment) -> str | None:
+def find_untrusted_path(environment: Environment) -> str | None:
     """Return why root must not run this environment: where other users can change it; None if only root can."""
-    return next((found for path in _parts(environment) if (found := unfit(path, read_by_all=False)) is not None), None)
+    return next(
+        (reason for path in _paths(environment) if (reason := untrusted_reason(path, read_by_all=False)) is not None),
+        None,
+    )
 
 
-def refused(environment: Environment) -> str | None:
+def unsuitable_reason(environment: Environment) -> str | None:
     """Return why the service cannot, or must not, run from this environment; None if it can."""
-    reason = next((found for path in _parts(environment) if (found := unfit(path)) is not None), None)
-    if reason is None and not _PLAIN.fullmatch(environment.command.replace(" -I ", "")):
+    reason = next(
+        (unsuitable for path in _paths(environment) if (unsuitable := untrusted_reason(path)) is not None), None
+    )
+    if reason is None and not _UNQUOTED.fullmatch(environment.command.replace(" -I ", "")):
         reason = f"{environment.program} contains characters that a unit does not accept"
     return reason
 
 
-def elsewhere(arguments: str) -> str:
+def install_command(arguments: str) -> str:
     """Command line that installs this program for root and runs it."""
     make = "python3 -m venv /opt/ckptprof && /opt/ckptprof/bin/pip install"
-    return f"{make} {origin()} && /opt/ckptprof/bin/ckptprof {arguments}"
+    return f"{make} {installed_from()} && /opt/ckptprof/bin/ckptprof {arguments}"
 
 
-def unfit(path: Path, *, read_by_all: bool = True) -> str | None:
+def untrusted_reason(path: Path, *, read_by_all: bool = True) -> str | None:
     """Return why other users can change a path, or not all can read it; None if it is fine."""
     real = path.resolve()
     for place in dict.fromkeys((real, *real.parents, path, *path.parents)):
@@ -86,7 +91,7 @@ def unfit(path: Path, *, read_by_all: bool = True) -> str | None:
     return None
 
 
-def origin() -> str:
+def installed_from() -> str:
     """Return the argument of `pip install` for this installation: a name, checkout or wheel (PEP 610)."""
     try:
         text = importlib.metadata.distribution("ckptprof").read_text("direct_url.json")
@@ -94,14 +99,14 @@ def origin() -> str:
     except (importlib.metadata.PackageNotFoundError, ValueError):
         return "ckptprof"
     path = unquote(url.path)
-    return path if url.scheme == "file" and _PLAIN.fullmatch(path) else "ckptprof"
+    return path if url.scheme == "file" and _UNQUOTED.fullmatch(path) else "ckptprof"
 
 
-def _parts(environment: Environment) -> list[Path]:
-    return [environment.python, environment.program, *_code()]
+def _paths(environment: Environment) -> list[Path]:
+    return [environment.python, environment.program, *_code_folders()]
 
 
-def _code() -> Iterable[Path]:
+def _code_folders() -> Iterable[Path]:
     folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     packages = {os.path.dirname(module.__file__ or "") for module in (ckptprof, ckptprof_collectors)}  # noqa: PTH120
     return [Path(folder) for folder in sorted(folders | packages) if os.path.isdir(folder)]  # noqa: PTH112

@@ -19,30 +19,30 @@ import psutil
 
 from ckptprof.assets import asset
 from ckptprof.errors import CkptprofError, PermissionDeniedError
-from ckptprof.report.service import Standing
-from ckptprof.service.commands.environment import Environment, here
-from ckptprof.store.location import SERVICE_DATABASE, SYSTEMD, service_runs
-from ckptprof_collectors.abandoned import run
+from ckptprof.report.service import ServiceStatus
+from ckptprof.service.commands.environment import Environment, current_environment
+from ckptprof.store.location import SERVICE_DATABASE, SYSTEMD_RUNTIME, is_service_running
+from ckptprof_collectors.abandoned import run_program
 
 NAME = "ckptprof"
 START_SECONDS = 90.0  # the unit allows 30, after up to 40 to stop the previous process
-_KNOWN = (
+_PROPERTIES = (
     "LoadState", "ActiveState", "UnitFileState", "StatusText", "FragmentPath", "NeedDaemonReload", "ExecStart",
     "MainPID",
 )  # fmt: skip
 _EXEC = re.compile(r"(?m)^ExecStart=.*$")
-_OURS = re.compile(r"(?m)^(ExecStart=).* (agent .*)$")  # interpreter and program are replaced
+_EXEC_OF_UNIT = re.compile(r"(?m)^(ExecStart=).* (agent .*)$")  # interpreter and program are replaced
 
 
 @dataclass(frozen=True)
-class Step:
+class InstallStep:
     """One step; `text` is its command line if it runs a program."""
 
     text: str
     act: Callable[[], object] = field(compare=False, repr=False)
 
 
-class Host:
+class ServiceHost:
     """State of systemd and the user tables, and the calls that change it."""
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -53,40 +53,42 @@ class Host:
 
     def check(self) -> None:
         """Raise CkptprofError if this host does not run systemd."""
-        if not SYSTEMD.is_dir():
+        if not SYSTEMD_RUNTIME.is_dir():
             raise CkptprofError(
                 "this host does not run systemd", hint="`ckptprof agent` watches until Ctrl-C, without a service"
             )
 
-    def call(self, *command: str) -> str:
+    def run_systemd(self, *command: str) -> str:
         """Run a program of systemd and return its output; raises CkptprofError with its error message."""
         try:
-            done = run(command, timeout_seconds=START_SECONDS)
+            done = run_program(command, timeout_seconds=START_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as error:
             raise CkptprofError(f"`{' '.join(command)}`: {error}") from error
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().partition("\n")[0]
-            raise CkptprofError(f"`{' '.join(command)}` failed: {said}", hint=f"`journalctl -u {NAME}` shows details")
+            message = (done.stderr or done.stdout).strip().partition("\n")[0]
+            raise CkptprofError(
+                f"`{' '.join(command)}` failed: {message}", hint=f"`journalctl -u {NAME}` shows details"
+            )
         return done.stdout
 
-    def state(self) -> dict[str, str]:
+    def properties(self) -> dict[str, str]:
         """Properties that systemd has of the service."""
         try:
-            told = self.call("systemctl", "show", f"--property={','.join(_KNOWN)}", NAME)
+            output = self.run_systemd("systemctl", "show", f"--property={','.join(_PROPERTIES)}", NAME)
         except CkptprofError:
             if os.geteuid() == 0:
                 raise
-            return self._seen()  # a user's systemctl needs D-Bus, which a minimal host lacks
-        return dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+            return self._properties_from_files()  # a user's systemctl needs D-Bus, which a minimal host lacks
+        return dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
 
-    def _seen(self) -> dict[str, str]:
+    def _properties_from_files(self) -> dict[str, str]:
         if not self.unit.exists():
             return {"LoadState": "not-found", "ActiveState": "inactive"}
         wanted = self.unit.parent / "multi-user.target.wants" / self.unit.name
         line = _EXEC.search(self.unit.read_text(encoding="utf-8", errors="replace"))
         return {
             "LoadState": "loaded",
-            "ActiveState": "active" if service_runs() else "inactive",
+            "ActiveState": "active" if is_service_running() else "inactive",
             "UnitFileState": "enabled" if os.path.lexists(wanted) else "disabled",
             "FragmentPath": str(self.unit),
             "ExecStart": f"argv[]={line[0].partition('=')[2]} ;" if line is not None else "",
@@ -102,25 +104,25 @@ class Host:
         return True
 
 
-def to_install(host: Host, environment: Environment) -> list[Step]:
+def install_steps(host: ServiceHost, environment: Environment) -> list[InstallStep]:
     """Return the steps for a service that runs from this environment, and starts with the host."""
-    unit = _OURS.sub(rf"\1{environment.command} \2", asset("systemd/ckptprof.service").read_text())
-    steps = list(_written(host.sysusers, asset("systemd/ckptprof.sysusers.conf").read_text()))
+    unit = _EXEC_OF_UNIT.sub(rf"\1{environment.command} \2", asset("systemd/ckptprof.service").read_text())
+    steps = list(_write_step(host.sysusers, asset("systemd/ckptprof.sysusers.conf").read_text()))
     if not os.path.lexists(host.config):  # an existing file belongs to the administrator
-        steps += _written(host.config, asset("systemd/config.toml").read_text())
+        steps += _write_step(host.config, asset("systemd/config.toml").read_text())
     if not host.has_user():
-        steps.append(_called(host, "systemd-sysusers", str(host.sysusers)))
-    state = host.state()
-    renewed = list(_written(host.unit, unit))
-    steps += renewed
-    if renewed or state.get("NeedDaemonReload") == "yes":
-        steps.append(_called(host, "systemctl", "daemon-reload"))
+        steps.append(_call_step(host, "systemd-sysusers", str(host.sysusers)))
+    state = host.properties()
+    unit_steps = list(_write_step(host.unit, unit))
+    steps += unit_steps
+    if unit_steps or state.get("NeedDaemonReload") == "yes":
+        steps.append(_call_step(host, "systemctl", "daemon-reload"))
     if state.get("UnitFileState") != "enabled":
-        steps.append(_called(host, "systemctl", "enable", "--quiet", NAME))
+        steps.append(_call_step(host, "systemctl", "enable", "--quiet", NAME))
     if state.get("ActiveState") != "active":
-        steps.append(_called(host, "systemctl", "start", NAME))
-    elif renewed or is_outdated(state):
-        steps.append(_called(host, "systemctl", "restart", NAME))
+        steps.append(_call_step(host, "systemctl", "start", NAME))
+    elif unit_steps or is_outdated(state):
+        steps.append(_call_step(host, "systemctl", "restart", NAME))
     return steps
 
 
@@ -137,22 +139,22 @@ def is_outdated(state: Mapping[str, str]) -> bool:
         return False
 
 
-def to_uninstall(host: Host) -> list[Step]:
+def uninstall_steps(host: ServiceHost) -> list[InstallStep]:
     """Return the steps that remove the service; the record, the settings, user, group and drop-ins stay."""
-    state = host.state()
+    state = host.properties()
     steps = []
     if host.unit.exists() and (state.get("UnitFileState") == "enabled" or state.get("ActiveState") != "inactive"):
-        steps.append(_called(host, "systemctl", "disable", "--quiet", "--now", NAME))
-    removed = [_removed(path) for path in (host.unit, host.sysusers) if path.exists()]
+        steps.append(_call_step(host, "systemctl", "disable", "--quiet", "--now", NAME))
+    removed = [_remove_step(path) for path in (host.unit, host.sysusers) if path.exists()]
     steps += removed
     if removed:
-        steps.append(_called(host, "systemctl", "daemon-reload"))
+        steps.append(_call_step(host, "systemctl", "daemon-reload"))
     if state.get("ActiveState") == "failed":
-        steps.append(_called(host, "systemctl", "reset-failed", NAME))
+        steps.append(_call_step(host, "systemctl", "reset-failed", NAME))
     return steps
 
 
-def do(steps: list[Step]) -> None:
+def run_steps(steps: list[InstallStep]) -> None:
     """Run the steps in order; raises PermissionDeniedError, and CkptprofError at the first failure."""
     if steps and os.geteuid() != 0:
         raise PermissionDeniedError("only root can change services", hint="--dry-run lists the steps")
@@ -163,7 +165,7 @@ def do(steps: list[Step]) -> None:
         raise CkptprofError(f"{step.text}: {error.strerror or error}") from error
 
 
-def _written(path: Path, text: str) -> Iterator[Step]:
+def _write_step(path: Path, text: str) -> Iterator[InstallStep]:
     if path.exists() and path.read_text(encoding="utf-8", errors="replace") == text:
         return
 
@@ -174,23 +176,23 @@ def _written(path: Path, text: str) -> Iterator[Step]:
         new.chmod(0o644)
         new.replace(path)
 
-    yield Step(f"{'replace' if path.exists() else 'write'} {path}", write)
+    yield InstallStep(f"{'replace' if path.exists() else 'write'} {path}", write)
 
 
-def _removed(path: Path) -> Step:
-    return Step(f"remove {path}", lambda: path.unlink(missing_ok=True))
+def _remove_step(path: Path) -> InstallStep:
+    return InstallStep(f"remove {path}", lambda: path.unlink(missing_ok=True))
 
 
-def _called(host: Host, *command: str) -> Step:
-    return Step(" ".join(command), lambda: host.call(*command))
+def _call_step(host: ServiceHost, *command: str) -> InstallStep:
+    return InstallStep(" ".join(command), lambda: host.run_systemd(*command))
 
 
-def standing(host: Host) -> Standing:
+def service_status(host: ServiceHost) -> ServiceStatus:
     """Status of the service; raises CkptprofError if systemd does not answer."""
-    state = host.state()
+    state = host.properties()
     runs = state.get("ExecStart", "").partition("argv[]=")[2].partition(" ;")[0] or None
-    from_here = None if runs is None else runs.startswith(f"{here().command} ")
-    return Standing(
+    from_here = None if runs is None else runs.startswith(f"{current_environment().command} ")
+    return ServiceStatus(
         installed=state.get("LoadState") == "loaded",
         enabled=state.get("UnitFileState") == "enabled",
         active=state.get("ActiveState") == "active",

@@ -2,7 +2,8 @@
 
 Without NOTIFY_SOCKET every method does nothing, so that the agent runs the same in a terminal.
 
-`Pulse` feeds the watchdog, and distinguishes a slow recorder from a dead one. On a loaded host the recorder may wait
+`WatchdogFeeder` feeds the watchdog, and distinguishes a slow recorder from a dead one. On a loaded host the recorder
+may wait
 for a CPU longer than the watchdog allows, and a long frame may take as long to process. Neither is a reason to kill it.
 So a separate thread polls a count of steps, and where the time without a step went: waiting for a CPU does not count,
 computing counts a quarter, everything else counts whole. If this thread does not run either, the whole process has
@@ -25,10 +26,10 @@ from ckptprof_collectors.abandoned import JOIN_SECONDS
 
 MAX_STATUS_CHARS = 512
 COMPUTING_SHARE = 0.25  # of a second on a CPU without a step: a frame of 100,000 files takes some
-_BEATS = 10  # within the limit of the service manager, so that one late beat costs nothing
-_MOST_SECONDS = 1.0  # between two beats
-LEAST_SECONDS = 5.0  # of patience, however short the watchdog's is: a loop with nothing to do steps once a second
-Times = dict[int, tuple[int, int]]  # thread: nanoseconds on a CPU, and waiting for one
+_BEATS_PER_LIMIT = 10  # within the limit of the service manager, so that one late beat costs nothing
+_MAX_BEAT_SECONDS = 1.0  # between two beats
+MIN_LIMIT_SECONDS = 5.0  # of patience, however short the watchdog's is: a loop with nothing to do steps once a second
+ThreadTimes = dict[int, tuple[int, int]]  # thread: nanoseconds on a CPU, and waiting for one
 
 
 class Notifier:
@@ -55,9 +56,9 @@ class Notifier:
         line = self._status_line(text)
         if not line or line == self._status:
             return False
-        heard = self._send(*line)
-        self._status = line if heard else ()
-        return heard
+        was_sent = self._send(*line)
+        self._status = line if was_sent else ()
+        return was_sent
 
     def stopping(self, status: str = "") -> bool:
         """Report that the service is ending."""
@@ -73,7 +74,7 @@ class Notifier:
         self._next_beat = now + self.watchdog_seconds / 3
         return self._send("WATCHDOG=1")
 
-    def give_up(self) -> bool:
+    def trigger_watchdog(self) -> bool:
         """Trigger the watchdog now."""
         return self._send("WATCHDOG=trigger")
 
@@ -106,20 +107,20 @@ def _watchdog_seconds(environ: Mapping[str, str]) -> float | None:
     return int(limit) * 1e-6
 
 
-class Pulse:
+class WatchdogFeeder:
     """Feeds the watchdog while `step` is called often enough; without a watchdog it does nothing."""
 
     def __init__(
-        self, notifier: Notifier, warn: Callable[[str], None], *, least_seconds: float = LEAST_SECONDS
+        self, notifier: Notifier, warn: Callable[[str], None], *, min_limit_seconds: float = MIN_LIMIT_SECONDS
     ) -> None:
         """`warn` gets one line with the position of a dead loop."""
-        self._least_seconds = least_seconds
+        self._min_limit_seconds = min_limit_seconds
         self._notifier = notifier
         self._warn = warn
         self._steps = 0
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
-        self._watched = 0
+        self._watched_thread = 0
 
     def step(self) -> None:
         """Record progress of the calling loop."""
@@ -128,7 +129,7 @@ class Pulse:
     def start(self) -> None:
         """Watch the calling thread; a second call does nothing."""
         if self._thread is None and self._notifier.watchdog_seconds is not None:
-            self._watched = threading.get_ident()
+            self._watched_thread = threading.get_ident()
             self._thread = threading.Thread(
                 target=self._run, args=(self._notifier.watchdog_seconds,), name="pulse", daemon=True
             )
@@ -141,28 +142,28 @@ class Pulse:
             self._thread.join(JOIN_SECONDS)
 
     def _run(self, limit_seconds: float) -> None:
-        beat_seconds = min(limit_seconds / _BEATS, _MOST_SECONDS)
-        seen, stood, times, at = self._steps, 0.0, thread_times(), time.monotonic()
+        beat_seconds = min(limit_seconds / _BEATS_PER_LIMIT, _MAX_BEAT_SECONDS)
+        known_steps, idle_seconds, times, at = self._steps, 0.0, thread_times(), time.monotonic()
         while not self._end.wait(beat_seconds):
             now, times_now, steps = time.monotonic(), thread_times(), self._steps
             # After Ctrl-Z or a pause of the machine only the clock has advanced
             passed = min(now - at, 2 * beat_seconds)
-            stood = 0.0 if steps != seen else stood + counted_seconds(passed, times, times_now)
-            seen, times, at = steps, times_now, now
-            if stood > max(limit_seconds, self._least_seconds):
-                self._warn(f"the recorder makes no progress: stuck in {self._place()}")
-                self._notifier.give_up()
+            idle_seconds = 0.0 if steps != known_steps else idle_seconds + stalled_seconds(passed, times, times_now)
+            known_steps, times, at = steps, times_now, now
+            if idle_seconds > max(limit_seconds, self._min_limit_seconds):
+                self._warn(f"the recorder makes no progress: stuck in {self._stack_position()}")
+                self._notifier.trigger_watchdog()
                 return
             self._notifier.watchdog()
 
-    def _place(self) -> str:
-        frame = sys._current_frames().get(self._watched)  # noqa: SLF001 - the documented way to another thread's stack
+    def _stack_position(self) -> str:
+        frame = sys._current_frames().get(self._watched_thread)  # noqa: SLF001 - the documented way to another thread's stack
         if frame is None:
             return "its end"
         return f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})"
 
 
-def counted_seconds(passed_seconds: float, before: Times, after: Times) -> float:
+def stalled_seconds(passed_seconds: float, before: ThreadTimes, after: ThreadTimes) -> float:
     """Return the seconds between two samples of thread times that are evidence of a dead loop."""
     ran = waited = 0
     for thread, (running_ns, waiting_ns) in after.items():
@@ -174,9 +175,9 @@ def counted_seconds(passed_seconds: float, before: Times, after: Times) -> float
     return idle + COMPUTING_SHARE * computing
 
 
-def thread_times() -> Times:
+def thread_times() -> ThreadTimes:
     """Return the times of the threads of this process; empty if the kernel does not count them (schedstat)."""
-    found: Times = {}
+    found: ThreadTimes = {}
     for thread in Path("/proc/self/task").iterdir():
         with contextlib.suppress(OSError, ValueError):
             running_ns, waiting_ns, _ = map(int, (thread / "schedstat").read_bytes().split())

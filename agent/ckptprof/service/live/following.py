@@ -10,24 +10,24 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ckptprof.model import Checkpoint, CheckpointQuery
-from ckptprof.report.live.state import MAX_LAST, Device, State, underway, with_usual
-from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_beside
-from ckptprof.service.recorder.pending import going_on
-from ckptprof_collectors.contract import Collector
-from ckptprof_collectors.counted import LOOPBACK, MOVED
-from ckptprof_collectors.devices.blockdevices import BlockDevices
+from ckptprof.report.live.state import MAX_LAST, Device, State, underway, with_usual_bytes
+from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_of_database
+from ckptprof.service.recorder.pending import unfinished_checkpoints
+from ckptprof_collectors.collector import Collector
+from ckptprof_collectors.counters import LOOPBACK, TRANSFER_FIELDS
+from ckptprof_collectors.devices.block_devices import BlockDevices
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
-from ckptprof_collectors.networks.nics import Nics
+from ckptprof_collectors.networks.nics import NicReader
 from ckptprof_collectors.networks.rdma import RdmaPorts
-from ckptprof_collectors.samples import DeviceInfo, DiskSample, Gone, NicInfo, NicSample, RdmaSample, Sample
+from ckptprof_collectors.samples import DeviceInfo, DiskSample, EntityGone, NicInfo, NicSample, RdmaSample, Sample
 
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
 
-_COLLECTORS: tuple[Callable[[KernelFs], Collector], ...] = (BlockDevices, Nics, RdmaPorts)
+_COLLECTOR_TYPES: tuple[Callable[[KernelFs], Collector], ...] = (BlockDevices, NicReader, RdmaPorts)
 _HIDDEN_KINDS = frozenset({"partition", "ram"})  # the disk counts their bytes, or they are no storage
-_SHORTEST_NS = 200_000_000  # between two readings: a shorter rate is noise
-_ENTITIES = {one.counted.gone: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
+_MIN_INTERVAL_NS = 200_000_000  # between two readings: a shorter rate is noise
+_ENTITIES = {one.counted.gone_entity: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
 _Key = tuple[str, str]  # kind and name
 _Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
 _SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
@@ -43,7 +43,7 @@ class DeviceRates:
         self.boot_id = read_text(fs.proc / "sys/kernel/random/boot_id")
         self._clock = clock
         self._collectors: list[Collector] = []
-        for make in _COLLECTORS:
+        for make in _COLLECTOR_TYPES:
             with contextlib.suppress(UnavailableError):
                 self._collectors.append(make(fs))
         self._counts: dict[_Key, _Counts] = {}
@@ -60,7 +60,7 @@ class DeviceRates:
     def read(self) -> tuple[Device, ...]:
         """Return the rates since the previous reading; the previous rates if that was less than 0.2 s ago."""
         now_ns = self._clock()
-        if 0 <= now_ns - self._read_ns < _SHORTEST_NS:
+        if 0 <= now_ns - self._read_ns < _MIN_INTERVAL_NS:
             return self._rates
         before, seconds = dict(self._counts), (now_ns - self._read_ns) / 1e9
         for collector in self._collectors:
@@ -79,28 +79,28 @@ class DeviceRates:
             if isinstance(sample, DiskSample | NicSample | RdmaSample):
                 self._count(sample)
             elif isinstance(sample, DeviceInfo):
-                is_hidden = sample.kind in _HIDDEN_KINDS or not sample.countable
-                self._hide(("disk", sample.device), is_hidden=is_hidden)
+                is_hidden = sample.kind in _HIDDEN_KINDS or not sample.is_countable
+                self._set_hidden(("disk", sample.device), is_hidden=is_hidden)
             elif isinstance(sample, NicInfo):
-                self._hide(("nic", sample.interface), is_hidden=not sample.countable)
-            elif isinstance(sample, Gone) and sample.entity in _ENTITIES:
+                self._set_hidden(("nic", sample.interface), is_hidden=not sample.is_countable)
+            elif isinstance(sample, EntityGone) and sample.entity in _ENTITIES:
                 key = _ENTITIES[sample.entity], sample.name
                 self._counts.pop(key, None)
                 self._hidden.discard(key)
 
     def _count(self, sample: DiskSample | NicSample | RdmaSample) -> None:
         kind, (name_field,) = sample.counted.entity, sample.counted.name
-        name, fields = getattr(sample, name_field), MOVED[kind]
+        name, fields = getattr(sample, name_field), TRANSFER_FIELDS[kind]
         if f"{kind}:{name}" == LOOPBACK:
             return
         read, written = (
             None if count is None else count * fields.unit_bytes
-            for count in (getattr(sample, fields.into), getattr(sample, fields.out_of))
+            for count in (getattr(sample, fields.inbound), getattr(sample, fields.outbound))
         )
         busy_ms = None if fields.busy_ms is None else getattr(sample, fields.busy_ms)
         self._counts[kind, name] = read, written, busy_ms
 
-    def _hide(self, key: _Key, *, is_hidden: bool) -> None:
+    def _set_hidden(self, key: _Key, *, is_hidden: bool) -> None:
         (self._hidden.add if is_hidden else self._hidden.discard)(key)
 
 
@@ -115,7 +115,7 @@ def _device(key: _Key, before: _Counts | None, now: _Counts, seconds: float, now
     )  # fmt: skip
 
 
-class Follower:
+class LiveReader:
     """Reads one database repeatedly."""
 
     def __init__(self, reader: StoreReader, devices: DeviceRates, *, job: str | None = None) -> None:
@@ -126,23 +126,23 @@ class Follower:
 
     def state(self, now_ns: int) -> State:
         """Return the current state; raises StoreError."""
-        self._reader.renew()
+        self._reader.reopen_if_newer()
         sessions = self._reader.sessions()
         session = sessions[-1] if sessions else None
-        last = self._last()
+        last = self._latest_checkpoints()
         if session is None or session.clean or now_ns - session.end_ns > _SILENT_NS:
             host = None if session is None else session.host
             return State(at_ns=now_ns, host=host, level=None, since_ns=None, notes=(STOPPED,), last=last)
-        found = [one for one in going_on(self._reader.pending().values()) if self._is_chosen(one)]
+        found = [one for one in unfinished_checkpoints(self._reader.pending().values()) if self._is_selected(one)]
         if found:
-            found = self._diagnosis.foresee(found, last)
+            found = self._diagnosis.diagnose_unfinished(found, last)
         return State(
             at_ns=now_ns,
             host=session.host,
             level=session.level,
             since_ns=session.start_ns,
             dropped_frames=session.dropped_frames,
-            underway=with_usual([underway(one) for one in found], last),
+            underway=with_usual_bytes([underway(one) for one in found], last),
             devices=self._devices.read() if session.boot_id == self._devices.boot_id else (),
             last=last,
         )
@@ -151,13 +151,13 @@ class Follower:
         """Return a checkpoint with all details; None if it was deleted since. Raises StoreError."""
         return self._reader.checkpoint(one.id)
 
-    def _last(self) -> tuple[Checkpoint, ...]:
+    def _latest_checkpoints(self) -> tuple[Checkpoint, ...]:
         found = self._reader.report(CheckpointQuery(job=self._job, limit=MAX_LAST)).checkpoints
         return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True))
 
-    def _is_chosen(self, one: Checkpoint) -> bool:
+    def _is_selected(self, one: Checkpoint) -> bool:
         return self._job is None or fnmatch.fnmatchcase(one.job, self._job)
 
     @cached_property
     def _diagnosis(self) -> Diagnosis:
-        return Diagnosis(ceilings=ceilings_beside(self._reader.path))
+        return Diagnosis(ceilings=ceilings_of_database(self._reader.path))

@@ -27,8 +27,8 @@ import psutil
 
 from ckptprof import __version__
 from ckptprof.diagnose.ceilings import FULL, READ, SIZE, STOPPED, TIME, WRITE, Ceilings, Measure
-from ckptprof.service.probing.planning import Place, Plan, room_bytes, working
-from ckptprof_collectors import hostfacts
+from ckptprof.service.probing.probe_plan import ProbeFiles, ProbePlan, probe_files, usable_bytes
+from ckptprof_collectors import process_facts
 
 IS_FULL = frozenset((ENOSPC, EDQUOT, EFBIG))  # EFBIG: RLIMIT_FSIZE
 STEP = 1 << 20  # bytes of an operation
@@ -36,15 +36,15 @@ _BLOCK_WORDS = 512  # of 8 bytes: 4 KiB, the unit of deduplicating storage
 _NS = 1_000_000_000
 _WORST_FIRST = (STOPPED, FULL, TIME, SIZE)
 IN_MEMORY = frozenset(("tmpfs", "ramfs", "hugetlbfs"))
-MANY = 4
+PARALLEL_WORKERS = 4
 _FIRST_BYTES = 4 * STEP  # of buffered writes while the duration of their fsync is unknown
-_MOST_PASSES = 8
-_FROM_DEVICE = 0.9  # share of a read that must come from the device, or the page cache was measured
+_MAX_PASSES = 8
+_MIN_DEVICE_SHARE = 0.9  # share of a read that must come from the device, or the page cache was measured
 _SLACK_SECONDS = 2.0  # beyond the sum of the phases; no row is started after that
-Tell = Callable[[Measure, int, int], None]  # the row that starts, its number from 1 on, and the number of rows
+OnRow = Callable[[Measure, int, int], None]  # the row that starts, its number from 1 on, and the number of rows
 
 
-class Data:
+class UniqueData:
     """A page-aligned buffer of random bytes; no 4 KiB block is ever written twice, so that none is deduplicated."""
 
     def __init__(self, size: int) -> None:
@@ -62,42 +62,42 @@ class Data:
 
 
 @dataclass
-class Limits:
+class RowLimits:
     """Limits of one row."""
 
     seconds: float
-    most_bytes: int
+    max_bytes: int
     halt: threading.Event
 
 
 @dataclass
-class Tally:
+class RowResult:
     """Bytes transferred from `begin_ns` to `end_ns` of the monotonic clock."""
 
-    begin_ns: int
+    start_ns: int
     end_ns: int = 0
-    moved_bytes: int = 0
+    transferred_bytes: int = 0
     ended: str = SIZE
 
     @property
-    def spent_ns(self) -> int:
+    def duration_ns(self) -> int:
         """Duration, at least 1 ns."""
-        return max(1, self.end_ns - self.begin_ns)
+        return max(1, self.end_ns - self.start_ns)
 
 
-def repeat(step: Callable[[int], int], offsets: Iterable[int], limits: Limits) -> Tally:
+def repeat(step: Callable[[int], int], offsets: Iterable[int], limits: RowLimits) -> RowResult:
     """Call `step`, which returns the bytes transferred, with one offset after the other until a limit is reached.
 
     Raises OSError; a full file system ends a started row without one.
     """
-    tally = Tally(perf_counter_ns())
-    deadline = tally.begin_ns + round(limits.seconds * _NS)
+    tally = RowResult(perf_counter_ns())
+    deadline = tally.start_ns + round(limits.seconds * _NS)
     try:
         for offset in offsets:
-            if tally.moved_bytes > limits.most_bytes - STEP:
+            if tally.transferred_bytes > limits.max_bytes - STEP:
                 break
             done = step(offset)
-            tally.moved_bytes += done
+            tally.transferred_bytes += done
             if limits.halt.is_set() or perf_counter_ns() >= deadline:
                 tally.ended = STOPPED if limits.halt.is_set() else TIME
                 break
@@ -105,16 +105,16 @@ def repeat(step: Callable[[int], int], offsets: Iterable[int], limits: Limits) -
                 tally.ended = FULL
                 break
     except OSError as error:
-        if error.errno not in IS_FULL or not tally.moved_bytes:
+        if error.errno not in IS_FULL or not tally.transferred_bytes:
             raise
         tally.ended = FULL
     tally.end_ns = perf_counter_ns()
     return tally
 
 
-def write(fd: int, limits: Limits) -> Tally:
+def write(fd: int, limits: RowLimits) -> RowResult:
     """Write in order, and fsync; raises OSError."""
-    data = Data(STEP)
+    data = UniqueData(STEP)
 
     def step(offset: int) -> int:
         data.renew()
@@ -126,40 +126,40 @@ def write(fd: int, limits: Limits) -> Tally:
     return tally
 
 
-def read(fd: int, offsets: Iterable[int], limits: Limits) -> Tally:
+def read(fd: int, offsets: Iterable[int], limits: RowLimits) -> RowResult:
     """Read one operation after the other; raises OSError."""
     into = (memoryview(mmap.mmap(-1, STEP)),)
     return repeat(lambda offset: os.preadv(fd, into, offset), offsets, limits)
 
 
-def side_by_side(works: list[Callable[[], Tally]]) -> Tally:
+def run_parallel(works: list[Callable[[], RowResult]]) -> RowResult:
     """Run all at once, a thread each; return the sum from the first start to the last end. Raises OSError."""
     barrier = threading.Barrier(len(works))
 
-    def begin(work: Callable[[], Tally]) -> Tally:
+    def begin(work: Callable[[], RowResult]) -> RowResult:
         barrier.wait()
         return work()
 
     with ThreadPoolExecutor(len(works), thread_name_prefix="probe") as pool:
         tallies = [future.result() for future in [pool.submit(begin, work) for work in works]]
-    return Tally(
-        min(tally.begin_ns for tally in tallies),
+    return RowResult(
+        min(tally.start_ns for tally in tallies),
         max(tally.end_ns for tally in tallies),
-        sum(tally.moved_bytes for tally in tallies),
+        sum(tally.transferred_bytes for tally in tallies),
         min((tally.ended for tally in tallies), key=_WORST_FIRST.index),
     )
 
 
-def _row(name: str, work: str, *, direct: bool, workers: int = 1) -> Measure:
+def _measure(name: str, work: str, *, direct: bool, workers: int = 1) -> Measure:
     return Measure(id=name, work=work, operation_bytes=STEP, workers=workers, direct=direct)
 
 
 ROWS = (
-    _row("write-direct-many", WRITE, direct=True, workers=MANY),
-    _row("write-buffered", WRITE, direct=False),
-    _row("write-buffered-many", WRITE, direct=False, workers=MANY),
-    _row("read-direct-many", READ, direct=True, workers=MANY),
-    _row("read-buffered", READ, direct=False),
+    _measure("write-direct-many", WRITE, direct=True, workers=PARALLEL_WORKERS),
+    _measure("write-buffered", WRITE, direct=False),
+    _measure("write-buffered-many", WRITE, direct=False, workers=PARALLEL_WORKERS),
+    _measure("read-direct-many", READ, direct=True, workers=PARALLEL_WORKERS),
+    _measure("read-buffered", READ, direct=False),
 )
 _WRITES = sum(row.work == WRITE for row in ROWS)
 
@@ -168,16 +168,16 @@ class _MissingError(Exception):
     """This row cannot be measured here; the text is the reason."""
 
 
-def probe(plan: Plan, *, halt: threading.Event, tell: Tell, rows: Sequence[Measure] = ROWS) -> Ceilings:
+def probe(plan: ProbePlan, *, halt: threading.Event, on_row: OnRow, rows: Sequence[Measure] = ROWS) -> Ceilings:
     """Measure the rows; ends early, with the rows so far, once `halt` is set. Raises OSError."""
-    at_ns, begin_ns = time.time_ns(), time.monotonic_ns()
-    with working(plan.directory) as place:
-        measures = _Probe(plan, place, halt).run(rows, tell)
+    at_ns, start_ns = time.time_ns(), time.monotonic_ns()
+    with probe_files(plan.directory) as place:
+        measures = _Probe(plan, place, halt).run(rows, on_row)
     return Ceilings(
         version=__version__,
         host=socket.gethostname(),
         at_ns=at_ns,
-        spent_ns=time.monotonic_ns() - begin_ns,
+        spent_ns=time.monotonic_ns() - start_ns,
         path=plan.path,
         mount_point=plan.mount_point,
         fs_type=plan.fs_type,
@@ -193,98 +193,104 @@ def probe(plan: Plan, *, halt: threading.Event, tell: Tell, rows: Sequence[Measu
 
 
 class _Probe:
-    def __init__(self, plan: Plan, place: Place, halt: threading.Event) -> None:
+    def __init__(self, plan: ProbePlan, place: ProbeFiles, halt: threading.Event) -> None:
         self._plan, self._place, self._halt = plan, place, halt
-        self._subject = -1  # file of one worker, to be read
+        self._read_fd = -1  # file of one worker, to be read
         self._seconds = plan.phase_seconds
         self._known_rate: float | None = None  # the best so far
 
-    def run(self, rows: Sequence[Measure], tell: Tell) -> list[Measure]:
+    def run(self, rows: Sequence[Measure], on_row: OnRow) -> list[Measure]:
         end = time.monotonic() + self._seconds * len(rows) + _SLACK_SECONDS
         measures: list[Measure] = []
         for number, row in enumerate(rows, 1):
             if self._halt.is_set():
-                measures.append(_broken(row, "interrupted", STOPPED))
+                measures.append(_unmeasured_row(row, "interrupted", STOPPED))
             elif time.monotonic() > end:
-                measures.append(_broken(row, "out of time", STOPPED))
+                measures.append(_unmeasured_row(row, "out of time", STOPPED))
             else:
-                tell(row, number, len(rows))
-                measures.append(self._measured(row))
+                on_row(row, number, len(rows))
+                measures.append(self._measure_row(row))
         return measures
 
-    def _measured(self, row: Measure) -> Measure:
+    def _measure_row(self, row: Measure) -> Measure:
         try:
-            done = measured(row, self._tallies(row))
+            done = measured_row(row, self._run_row(row))
         except _MissingError as error:
             return msgspec.structs.replace(row, missing=str(error))
         except OSError as error:
-            return _broken(row, _reason(error, row), FULL if error.errno in IS_FULL else None)
+            return _unmeasured_row(row, _error_reason(error, row), FULL if error.errno in IS_FULL else None)
         if row.work == WRITE and done.bytes_per_second is not None:
             self._known_rate = max(self._known_rate or 0.0, done.bytes_per_second)
         return done
 
-    def _tallies(self, row: Measure) -> Sequence[Tally]:
+    def _run_row(self, row: Measure) -> Sequence[RowResult]:
         if self._plan.fs_type in IN_MEMORY and (row.direct or row.work == READ):
             raise _MissingError(f"{self._plan.fs_type} keeps files in memory: there is no device")
-        return self._reads(row) if row.work == READ else (self._writes(row),)
+        return self._run_read(row) if row.work == READ else (self._run_write(row),)
 
-    def _writes(self, row: Measure) -> Tally:
+    def _run_write(self, row: Measure) -> RowResult:
         """Write up to the limits of bytes and time; the file to be read and the files of a row share the free space.
 
         Buffered writes go in rounds, each of as many bytes as fit into the time with its final fsync: the largest round
         counts.
         """
-        room = min(self._plan.footprint_bytes, room_bytes(self._place.parent_fd) + self._subject_bytes) // 2
-        limit = min(self._plan.size_bytes // _WRITES, room) // row.workers // STEP * STEP
+        free_bytes = min(self._plan.footprint_bytes, usable_bytes(self._place.parent_fd) + self._readable_bytes) // 2
+        limit = min(self._plan.size_bytes // _WRITES, free_bytes) // row.workers // STEP * STEP
         if not limit:
             raise _MissingError("--size or the free space is too small for it")
-        return self._fresh(row, limit) if row.direct else self._rounds(row, limit * row.workers)
+        return self._write_new_files(row, limit) if row.direct else self._write_rounds(row, limit * row.workers)
 
-    def _rounds(self, row: Measure, most: int) -> Tally:
+    def _write_rounds(self, row: Measure, max_bytes: int) -> RowResult:
         step = STEP * row.workers
-        begin = time.monotonic()
+        start = time.monotonic()
         amount = _FIRST_BYTES if self._known_rate is None else int(0.75 * self._known_rate * self._seconds)
         written, tally = 0, None
         while True:
-            amount = max(step, min(amount, most - written) // step * step)
-            kept = self._subject
+            amount = max(step, min(amount, max_bytes - written) // step * step)
+            subject_before = self._read_fd
             try:
-                tally = self._fresh(row, amount // row.workers)
+                tally = self._write_new_files(row, amount // row.workers)
             except OSError as error:
                 if tally is None or error.errno not in IS_FULL:
                     raise
                 tally.ended = FULL  # of the smaller round before
                 return tally
-            written += tally.moved_bytes
-            left = self._seconds - (time.monotonic() - begin)
-            larger = int(min(most - written, 8 * amount, 0.8 * tally.moved_bytes * _NS / tally.spent_ns * left))
+            written += tally.transferred_bytes
+            left_seconds = self._seconds - (time.monotonic() - start)
+            larger = int(
+                min(
+                    max_bytes - written,
+                    8 * amount,
+                    0.8 * tally.transferred_bytes * _NS / tally.duration_ns * left_seconds,
+                )
+            )
             if tally.ended != SIZE or larger < 2 * amount or self._halt.is_set():
                 return tally
-            if kept < 0 and self._subject >= 0:  # a larger one replaces it
-                self._place.drop(self._subject)
-                self._subject = -1
+            if subject_before < 0 and self._read_fd >= 0:  # a larger one replaces it
+                self._place.remove(self._read_fd)
+                self._read_fd = -1
             amount = larger
 
-    def _fresh(self, row: Measure, each: int) -> Tally:
+    def _write_new_files(self, row: Measure, bytes_per_file: int) -> RowResult:
         """Write new files in parallel; the first suitable one is retained for reading."""
         files: list[int] = []
-        limits = Limits(self._seconds, each, self._halt)
+        limits = RowLimits(self._seconds, bytes_per_file, self._halt)
         try:
             files += [self._place.open(direct=bool(row.direct)) for _ in range(row.workers)]
-            tally = side_by_side([partial(write, fd, limits) for fd in files])
-            if self._subject < 0 and row.workers == 1 and tally.moved_bytes:
-                self._subject = files.pop()
+            tally = run_parallel([partial(write, fd, limits) for fd in files])
+            if self._read_fd < 0 and row.workers == 1 and tally.transferred_bytes:
+                self._read_fd = files.pop()
         finally:
             for fd in files:
-                self._place.drop(fd)
+                self._place.remove(fd)
         return tally
 
     @property
-    def _subject_bytes(self) -> int:
-        return os.fstat(self._subject).st_size // STEP * STEP if self._subject >= 0 else 0
+    def _readable_bytes(self) -> int:
+        return os.fstat(self._read_fd).st_size // STEP * STEP if self._read_fd >= 0 else 0
 
-    def _reads(self, row: Measure) -> Sequence[Tally]:
-        fd, whole = self._subject, self._subject_bytes
+    def _run_read(self, row: Measure) -> Sequence[RowResult]:
+        fd, whole = self._read_fd, self._readable_bytes
         if not whole:
             raise _MissingError("no file to read: none could be written")
         flags = fcntl.fcntl(fd, fcntl.F_GETFL)
@@ -294,43 +300,43 @@ class _Probe:
         each = whole // STEP // row.workers * STEP
         if not each:
             raise _MissingError("the file is too small for so many readers")
-        limits = Limits(self._seconds, each * _MOST_PASSES, self._halt)
+        limits = RowLimits(self._seconds, each * _MAX_PASSES, self._halt)
         parts = [range(worker * each, (worker + 1) * each, STEP) for worker in range(row.workers)]
-        return (side_by_side([partial(read, fd, itertools.cycle(part), limits) for part in parts]),)
+        return (run_parallel([partial(read, fd, itertools.cycle(part), limits) for part in parts]),)
 
-    def _cold_passes(self, fd: int, whole: int) -> Sequence[Tally]:
+    def _cold_passes(self, fd: int, whole: int) -> Sequence[RowResult]:
         """Read the file several times, each time after dropping it from the page cache."""
         end = time.monotonic() + self._seconds
-        tallies: list[Tally] = []
-        while len(tallies) < _MOST_PASSES and (left := end - time.monotonic()) > 0:
+        tallies: list[RowResult] = []
+        while len(tallies) < _MAX_PASSES and (left := end - time.monotonic()) > 0:
             os.fsync(fd)  # only clean pages can be dropped
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-            before = _read_bytes()
-            tallies.append(read(fd, range(0, whole, STEP), Limits(left, whole, self._halt)))
-            after = _read_bytes()
+            before = _device_read_bytes()
+            tallies.append(read(fd, range(0, whole, STEP), RowLimits(left, whole, self._halt)))
+            after = _device_read_bytes()
             if self._plan.device is None or before is None or after is None:
                 continue
-            if after - before < _FROM_DEVICE * tallies[-1].moved_bytes:
+            if after - before < _MIN_DEVICE_SHARE * tallies[-1].transferred_bytes:
                 raise _MissingError("the file could not be dropped from the page cache")
         return tallies
 
 
-def measured(row: Measure, tallies: Sequence[Tally]) -> Measure:
+def measured_row(row: Measure, tallies: Sequence[RowResult]) -> Measure:
     """Return a row with its result; without a rate if a signal interrupted it."""
-    moved = sum(tally.moved_bytes for tally in tallies)
-    spent_ns = sum(tally.spent_ns for tally in tallies)
+    transferred = sum(tally.transferred_bytes for tally in tallies)
+    spent_ns = sum(tally.duration_ns for tally in tallies)
     ended = tallies[-1].ended
-    if ended == STOPPED or not moved:
-        return _broken(row, "interrupted" if ended == STOPPED else "no bytes were transferred", ended)
-    rate = moved * _NS / spent_ns
-    return msgspec.structs.replace(row, bytes_per_second=rate, moved_bytes=moved, spent_ns=spent_ns, ended=ended)
+    if ended == STOPPED or not transferred:
+        return _unmeasured_row(row, "interrupted" if ended == STOPPED else "no bytes were transferred", ended)
+    rate = transferred * _NS / spent_ns
+    return msgspec.structs.replace(row, bytes_per_second=rate, moved_bytes=transferred, spent_ns=spent_ns, ended=ended)
 
 
-def _broken(row: Measure, why: str, ended: str | None) -> Measure:
+def _unmeasured_row(row: Measure, why: str, ended: str | None) -> Measure:
     return msgspec.structs.replace(row, missing=why, ended=ended)
 
 
-def _reason(error: OSError, row: Measure) -> str:
+def _error_reason(error: OSError, row: Measure) -> str:
     if row.direct and error.errno == errno.EINVAL:
         return "O_DIRECT is not supported here"
     if error.errno == errno.EDQUOT:
@@ -338,9 +344,9 @@ def _reason(error: OSError, row: Measure) -> str:
     return error.strerror or str(error)
 
 
-def _read_bytes() -> int | None:
+def _device_read_bytes() -> int | None:
     """Bytes that this process fetched from storage, None if unknown."""
     try:
-        return int(hostfacts.own().io_counters().read_bytes)
+        return int(process_facts.own_process().io_counters().read_bytes)
     except (psutil.Error, OSError):
         return None

@@ -13,8 +13,8 @@ import msgspec
 from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.service.probing.kept import FOLDER, load_ceilings, state_directory
-from ckptprof_collectors.abandoned import in_time
+from ckptprof.service.probing.stored_ceilings import FOLDER, load_ceilings, state_directory
+from ckptprof_collectors.abandoned import call_with_timeout
 from ckptprof_collectors.privileges import RAISED
 
 GPUS_SECONDS = 2.0
@@ -22,24 +22,26 @@ HISTORY = 50  # checkpoints of a job
 JOBS = 64
 
 
-def gpus_in_use() -> Callable[[Checkpoint], int | None]:
+def gpu_counter() -> Callable[[Checkpoint], int | None]:
     """Return a function that counts the GPUs used by the running processes of a checkpoint; None: unknown."""
-    from ckptprof_collectors.gpus.nvml import Gpus  # noqa: PLC0415 - the sampler starts first
+    from ckptprof_collectors.gpus.nvml import NvmlGpus  # noqa: PLC0415 - the sampler starts first
 
-    gpus = Gpus()
+    gpus = NvmlGpus()
 
     def used(checkpoint: Checkpoint) -> int | None:
         measures = checkpoint.measures
         pids = {one.pid for one in measures.processes} if measures is not None else set()
         try:  # a hanging driver must not block the recorder
-            return in_time("gpus", lambda: gpus.used_by(pids | {one.pid for one in checkpoint.writers}), GPUS_SECONDS)
+            return call_with_timeout(
+                "gpus", lambda: gpus.count_used_by(pids | {one.pid for one in checkpoint.writers}), GPUS_SECONDS
+            )
         except TimeoutError:
             return None
 
     return used
 
 
-def ceilings_beside(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
+def ceilings_of_database(db: str | Path | None) -> Callable[[], Sequence[Ceilings]]:
     """Return a function that loads the ceilings in the folder of a database, again when that changes.
 
     It returns none if the folder is unknown.
@@ -77,37 +79,39 @@ class Diagnosis:
         gpus: Callable[[Checkpoint], int | None] = lambda _: None,
     ) -> None:
         """`ceilings` and `gpus` are called for each checkpoint."""
-        from ckptprof.diagnose import judging  # noqa: PLC0415 - the rules are many files, and the sampler starts first
+        from ckptprof.diagnose import diagnosis  # noqa: PLC0415 - the rules are many files, and the sampler starts first
 
-        self._diagnose = judging.diagnose
+        self._diagnose = diagnosis.diagnose
         self._complain = complain
         self._ceilings = ceilings
         self._gpus = gpus
         self._jobs: OrderedDict[str, OrderedDict[str, Checkpoint]] = OrderedDict()
-        self._foreseen: dict[int, tuple[Checkpoint, Checkpoint]] = {}  # by id(): without and with a verdict
+        self._unfinished: dict[int, tuple[Checkpoint, Checkpoint]] = {}  # by id(): without and with a verdict
         self.faults = 0
 
-    def take(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    def diagnose_all(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
         """Return them with verdict and cost, in the same order."""
-        return [self._one(checkpoint) for checkpoint in checkpoints]
+        return [self._diagnose_final(checkpoint) for checkpoint in checkpoints]
 
-    def foresee(self, going_on: Sequence[Checkpoint], history: Sequence[Checkpoint] | None = None) -> list[Checkpoint]:
+    def diagnose_unfinished(
+        self, unfinished: Sequence[Checkpoint], history: Sequence[Checkpoint] | None = None
+    ) -> list[Checkpoint]:
         """Return them with the verdict as if they had ended now; it does not enter the history.
 
         `history`: earlier ones of any job; None: those given to `take`.
         """
-        before, self._foreseen = self._foreseen, {}
-        for one in going_on:
+        before, self._unfinished = self._unfinished, {}
+        for one in unfinished:
             known = before.get(id(one))
-            self._foreseen[id(one)] = (one, self._judged(one, history)) if known is None else known
-        return [judged for _, judged in self._foreseen.values()]
+            self._unfinished[id(one)] = (one, self._diagnosed(one, history)) if known is None else known
+        return [judged for _, judged in self._unfinished.values()]
 
-    def _one(self, checkpoint: Checkpoint) -> Checkpoint:
-        reported = self._judged(checkpoint, gpus=self._gpus)
+    def _diagnose_final(self, checkpoint: Checkpoint) -> Checkpoint:
+        reported = self._diagnosed(checkpoint, gpus=self._gpus)
         self._remember(reported)
         return reported
 
-    def _judged(
+    def _diagnosed(
         self,
         checkpoint: Checkpoint,
         history: Sequence[Checkpoint] | None = None,
@@ -130,14 +134,14 @@ class Diagnosis:
             return
         series = self._jobs.setdefault(checkpoint.job, OrderedDict())
         self._jobs.move_to_end(checkpoint.job)
-        series[checkpoint.uid] = _slim(checkpoint)
+        series[checkpoint.uid] = _for_history(checkpoint)
         while len(series) > HISTORY:
             series.popitem(last=False)
         while len(self._jobs) > JOBS:
             self._jobs.popitem(last=False)
 
 
-def _slim(checkpoint: Checkpoint) -> Checkpoint:
+def _for_history(checkpoint: Checkpoint) -> Checkpoint:
     """Drop the fields that no later verdict reads: a save of 10,000 files must not be retained 50 times."""
     measures = checkpoint.measures
     if measures is not None:

@@ -10,14 +10,14 @@ from signal import SIGHUP, SIGINT, SIGQUIT, SIGTERM
 from ckptprof.errors import CkptprofError, RecordingError
 from ckptprof.recording import Frame, Header
 from ckptprof.service.recorder.samplerprocess import SamplerProcess
-from ckptprof.service.recorder.signals import Caught, SignalTrap
+from ckptprof.service.recorder.signals import CaughtSignal, SignalTrap
 
 HOUSEKEEPING_SECONDS = 1.0
 SILENCE_SECONDS = 20.0  # a sampler without a message for so long hangs: it sends one at least every five seconds
 GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may arrive as two signals: only a later one means haste
 REST_SECONDS = 0.25  # between two reads of more frequent frames: a wake-up costs more than a frame
 STEP_SECONDS = 0.5  # of waiting frames: then it polls for signals
-HASTE = frozenset((SIGHUP, SIGINT, SIGQUIT, SIGTERM))
+ENDING_SIGNALS = frozenset((SIGHUP, SIGINT, SIGQUIT, SIGTERM))
 
 
 class SamplerLostError(Exception):
@@ -28,40 +28,40 @@ class Loop:
     """Waits for one sampler and for signals."""
 
     def __init__(
-        self, sampler: SamplerProcess, trap: SignalTrap | None, take: Callable[[Header | Frame], None]
+        self, sampler: SamplerProcess, trap: SignalTrap | None, on_message: Callable[[Header | Frame], None]
     ) -> None:
         self.sampler = sampler
         self._trap = trap
-        self._take = take
+        self._on_message = on_message
         self._silent_seconds = 0.0
         self._waiting: Iterator[Header | Frame] | None = None  # received, not processed yet
-        self._kept_house = 0.0
+        self._last_housekeeping = 0.0
         self._rest_seconds = REST_SECONDS
         self._read_at = self._rests_until = 0.0
-        self.ended = False
-        self.hurried = False  # another signal arrived while it drained
+        self.has_ended = False
+        self.is_hurried = False  # another signal arrived while it drained
 
-    def turn(self, timeout_seconds: float = HOUSEKEEPING_SECONDS) -> list[Caught]:
+    def poll(self, timeout_seconds: float = HOUSEKEEPING_SECONDS) -> list[CaughtSignal]:
         """Wait once and process messages; return the signals. Raises SamplerLostError."""
         trap_fd = -1 if self._trap is None else self._trap.fileno()
-        sampler_fd = -1 if self.ended else self.sampler.fileno()
+        sampler_fd = -1 if self.has_ended else self.sampler.fileno()
         resting_seconds = min(self._rests_until - time.monotonic(), timeout_seconds)
         if self._waiting is None and resting_seconds > 0 and _readable((trap_fd,), resting_seconds) and self._trap:
-            return self._trap.take()
-        began = time.monotonic()
+            return self._trap.pop_all()
+        started = time.monotonic()
         readable = _readable((sampler_fd, trap_fd), timeout_seconds if self._waiting is None else 0.0)
         if self._waiting is not None:
-            self._take_in(self._waiting)
+            self._process_waiting(self._waiting)
         elif sampler_fd in readable:
             self._read()
-        elif not self.ended:
+        elif not self.has_ended:
             # Only the time waited for counts: after Ctrl-Z or a pause of the machine only the clock has advanced
-            self._silent_seconds += min(time.monotonic() - began, timeout_seconds)
+            self._silent_seconds += min(time.monotonic() - started, timeout_seconds)
             if self._silent_seconds > SILENCE_SECONDS:
                 raise SamplerLostError(f"no message from the sampler for {SILENCE_SECONDS:.0f} s")
-        return self._trap.take() if self._trap is not None and trap_fd in readable else []
+        return self._trap.pop_all() if self._trap is not None and trap_fd in readable else []
 
-    def hold_patience(self) -> None:
+    def reset_silence(self) -> None:
         """Count a silent sampler as alive: it has used CPU time."""
         self._silent_seconds = 0.0
 
@@ -70,17 +70,17 @@ class Loop:
         read_at, self._read_at = self._read_at, time.monotonic()
         is_often = self._read_at - read_at < 1.5 * self._rest_seconds
         self._waiting = self.sampler.read()
-        self._rests_until = self._read_at + self._rest_seconds if is_often and not self.sampler.is_crowded else 0.0
+        self._rests_until = self._read_at + self._rest_seconds if is_often and not self.sampler.has_backlog else 0.0
         if self._waiting is None:
-            self.ended = True
+            self.has_ended = True
             return
-        self._take_in(self._waiting)
+        self._process_waiting(self._waiting)
 
-    def _take_in(self, waiting: Iterator[Header | Frame]) -> None:
+    def _process_waiting(self, waiting: Iterator[Header | Frame]) -> None:
         until = time.monotonic() + STEP_SECONDS
         try:
             for message in waiting:
-                self._take(message)
+                self._on_message(message)
                 del message  # before the next one is made
                 if time.monotonic() > until:
                     return
@@ -92,31 +92,31 @@ class Loop:
         except Exception as error:  # the monitored command must outlive a fault of ours
             raise SamplerLostError(f"a frame could not be processed: {type(error).__name__}: {error}") from error
 
-    def house_due(self) -> bool:
+    def housekeeping_due(self) -> bool:
         """Whether a second has passed since it was last true."""
         now = time.monotonic()
-        if now - self._kept_house < HOUSEKEEPING_SECONDS:
+        if now - self._last_housekeeping < HOUSEKEEPING_SECONDS:
             return False
-        self._kept_house = now
+        self._last_housekeeping = now
         return True
 
     def drain(self, patience_seconds: float) -> bool:
         """Stop the sampler and process its last frames; return whether it ended in time and without another signal."""
         self.sampler.stop()
         self._rest_seconds = self._rests_until = 0.0
-        began = time.monotonic()
-        while not self.ended and time.monotonic() - began < patience_seconds:
+        started = time.monotonic()
+        while not self.has_ended and time.monotonic() - started < patience_seconds:
             try:
-                caught = self.turn(0.2)
+                caught = self.poll(0.2)
             except SamplerLostError:
                 break
-            if time.monotonic() - began > GRACE_SECONDS and any(signal.number in HASTE for signal in caught):
-                self.hurried = True
+            if time.monotonic() - started > GRACE_SECONDS and any(signal.number in ENDING_SIGNALS for signal in caught):
+                self.is_hurried = True
                 break
-        if not self.ended:
+        if not self.has_ended:
             self.sampler.kill()
         self.sampler.wait(2.0)
-        return self.ended
+        return self.has_ended
 
 
 def _readable(fds: Iterable[int], timeout_seconds: float) -> set[int]:

@@ -8,14 +8,14 @@ import sys
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Status
-from ckptprof.report import course, rows
+from ckptprof.report import checkpoint_facts, rows
 from ckptprof.report.clean import clean
 
 WARNING = 4  # syslog(3)
 INFO = 6
 
 
-def say(text: str, priority: int = INFO) -> None:
+def info(text: str, priority: int = INFO) -> None:
     """Write one line; a closed stderr is ignored."""
     line = clean(text)
     prefix = f"<{priority}>" if "JOURNAL_STREAM" in os.environ else ""
@@ -26,20 +26,20 @@ def say(text: str, priority: int = INFO) -> None:
 
 def warn(text: str) -> None:
     """Write one line as a warning."""
-    say(text, WARNING)
+    info(text, WARNING)
 
 
-def describe(checkpoint: Checkpoint) -> str:
+def summary_line(checkpoint: Checkpoint) -> str:
     """Return the line that reports a checkpoint."""
     step = f" of step {checkpoint.step}" if checkpoint.step is not None else ""
-    took_ns = figures.duration_ns(checkpoint)
+    duration_ns = figures.duration_ns(checkpoint)
     rate = units.rate(figures.rate_bytes_per_second(checkpoint))
-    held = f", training blocked for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
-    risk = f"; may not restore correctly: {course.risk(checkpoint)}" if checkpoint.risks else ""
+    blocked = f", training blocked for {units.duration(checkpoint.stall_ns)}" if checkpoint.stall_ns is not None else ""
+    risk = f"; may not restore correctly: {checkpoint_facts.risk(checkpoint)}" if checkpoint.risks else ""
     cache = f" ({checkpoint.cache})" if checkpoint.cache is not None else ""
     return (
         f"{_kind(checkpoint)}{cache}{step} by {checkpoint.job}: {units.size(checkpoint.bytes)} in "
-        f"{units.duration(took_ns)} ({rate}){held}, {rows.place(checkpoint) or 'files not observed'}{risk}"
+        f"{units.duration(duration_ns)} ({rate}){blocked}, {rows.location(checkpoint) or 'files not observed'}{risk}"
     )
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import msgspec
 
-from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint
 from ckptprof.store.reader import StoreReader
 
 QUIET_NS = 10_000_000_000  # after its last I/O: events are stored about once a second, later if that is costly
-encoded = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Pending).decode
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(PendingEvent).decode
 
 
-def left_pending(db: str | Path) -> list[Pending]:
+def load_pending(db: str | Path) -> list[PendingEvent]:
     """Events that the previous agent had not reported, in order of their end; empty if they cannot be read."""
     try:
         with StoreReader(db) as reader:
@@ -28,24 +28,24 @@ def left_pending(db: str | Path) -> list[Pending]:
     return sorted(found, key=lambda one: one.event.end_ns)
 
 
-def going_on(kept: Iterable[bytes]) -> list[Checkpoint]:
+def unfinished_checkpoints(encoded_events: Iterable[bytes]) -> list[Checkpoint]:
     """Unfinished checkpoints among the unreported events, the oldest first; only certain ones.
 
     Events stored by another version of the agent are left out.
     """
-    found = [one.checkpoint for one in _decoded(kept) if one.if_alone is None]
+    found = [one.checkpoint for one in _decoded(encoded_events) if one.if_alone is None]
     return sorted(found, key=lambda one: one.start_ns)
 
 
-def is_writing(kept: Iterable[bytes], now_ns: int) -> bool:
+def is_writing(encoded_events: Iterable[bytes], now_ns: int) -> bool:
     """Whether a checkpoint is being written or read now, by the unreported events.
 
     A certain one is reported when it ends; any other counts until its last I/O is old.
     """
-    return any(one.if_alone is None or now_ns - one.checkpoint.end_ns < QUIET_NS for one in _decoded(kept))
+    return any(one.if_alone is None or now_ns - one.checkpoint.end_ns < QUIET_NS for one in _decoded(encoded_events))
 
 
-def _decoded(kept: Iterable[bytes]) -> Iterator[Pending]:
-    for data in kept:
+def _decoded(encoded_events: Iterable[bytes]) -> Iterator[PendingEvent]:
+    for data in encoded_events:
         with contextlib.suppress(msgspec.MsgspecError):  # of another version of the agent
             yield _decode(data)

@@ -10,39 +10,39 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
-from ckptprof.detect.describe.revisions import newest
+from ckptprof.detect.describe.revisions import latest_revisions
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.pipeline import Detector
-from ckptprof.detect.recognition import Judged
-from ckptprof.export.health import RecorderHealth
+from ckptprof.detect.recognition import EventDecision
+from ckptprof.export.recorder_health import RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.recording import Header
-from ckptprof.report.live.state import State, underway, with_usual
+from ckptprof.report.live.state import State, underway, with_usual_bytes
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis
-from ckptprof.service.recorder.halves import Halves
+from ckptprof.service.recorder.split_checkpoints import SplitCheckpoints
 from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.timeline import TimelineBuilder
 from ckptprof_collectors.abandoned import ABANDONED
-from ckptprof_collectors.hostfacts import own_memory_bytes
+from ckptprof_collectors.process_facts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, Frame, SamplerHealth, Unavailable
 
 if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 ms and 10 MB
     from ckptprof.export.metrics import Metrics
 
 
-_Told = TypeVar("_Told", Checkpoint, Pending)
+_Reported = TypeVar("_Reported", Checkpoint, PendingEvent)
 LATE_NS = 1_000_000_000
-BEHIND_NS = 10_000_000_000  # then a warning,
-_SAID_AGAIN_NS = 300_000_000_000  # repeated while it lasts
+BEHIND_WARNING_NS = 10_000_000_000  # then a warning,
+_BEHIND_REPEAT_NS = 300_000_000_000  # repeated while it lasts
 SESSION_SECONDS = 10.0
-_PENDING_NS = 750_000_000  # between two stored states: a killed process loses no more
+_PENDING_INTERVAL_NS = 750_000_000  # between two stored states: a killed process loses no more
 _PENDING_SHARE = 0.05  # of a core at most
-_PENDING_SECONDS = 0.5  # at most at once: frames wait during it
+_PENDING_TIMEOUT_SECONDS = 0.5  # at most at once: frames wait during it
 
 
-class Detection:
+class GuardedDetector:
     """A detector that restarts after each fault; `complain` gets each fault, `faults` counts them."""
 
     def __init__(
@@ -51,7 +51,7 @@ class Detection:
         *,
         saved_paths: tuple[str, ...],
         complain: Callable[[str], None],
-        before: Detection | None = None,
+        before: GuardedDetector | None = None,
     ) -> None:
         """`saved_paths`: of earlier sessions; `before`: the detection that this one continues."""
         self._header = header
@@ -59,15 +59,15 @@ class Detection:
         self._complain = complain
         earlier = None if before is None else before.detector
         self.detector: Detector = Detector(header, saved_paths=saved_paths, before=earlier)
-        self._past_forgotten_bytes = 0
+        self._previous_forgotten_bytes = 0
         self.faults = 0
 
     @property
     def forgotten_bytes(self) -> int:
         """Bytes that it forgot early because its budget was full."""
-        return self._past_forgotten_bytes + self.detector.forgotten_bytes
+        return self._previous_forgotten_bytes + self.detector.forgotten_bytes
 
-    def run(self, step: Callable[[Detector], list[_Told]]) -> list[_Told]:
+    def run(self, step: Callable[[Detector], list[_Reported]]) -> list[_Reported]:
         """Return the result of a step of the detector, empty after a fault."""
         try:
             return step(self.detector)
@@ -79,12 +79,12 @@ class Detection:
                 f"detection failed: {type(error).__name__} at {where}: {error}; "
                 "checkpoints in progress are lost, detection restarts"
             )
-            self._past_forgotten_bytes = self.forgotten_bytes
+            self._previous_forgotten_bytes = self.forgotten_bytes
             self.detector = Detector(self._header, saved_paths=self._saved_paths)
             return []
 
 
-class Audience(Protocol):
+class LiveScreen(Protocol):
     """A live screen on our terminal, which redirects the streams of the command."""
 
     @property
@@ -108,13 +108,13 @@ class Recorder:
         metrics: Metrics | None,
         *,
         saved_paths: tuple[str, ...] = (),
-        cut: Iterable[Checkpoint] = (),
-        left: Sequence[Pending] | None = None,
-        tell: Callable[[Checkpoint], None] = lambda _: None,
+        truncated: Iterable[Checkpoint] = (),
+        pending: Sequence[PendingEvent] | None = None,
+        report: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
-        live: Audience | None = None,
-        last: Callable[[], tuple[Checkpoint, ...]] = tuple,
+        live: LiveScreen | None = None,
+        latest: Callable[[], tuple[Checkpoint, ...]] = tuple,
     ) -> None:
         """`tell` is called once with each checkpoint, `complain` with each limitation.
 
@@ -125,65 +125,65 @@ class Recorder:
         self._writer = writer
         self._metrics = metrics
         self._saved_paths = saved_paths
-        self._tell = tell
+        self._report = report
         self._complain = complain
         self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
         self._live = live
-        self._last = last
-        self._halves = Halves(cut)
-        self._left = left
-        self._keeps_pending = left is not None
-        self._has_pending = bool(left) or not self._keeps_pending  # of a killed predecessor
+        self._latest = latest
+        self._split = SplitCheckpoints(truncated)
+        self._unreported = pending
+        self._stores_pending = pending is not None
+        self._has_pending = bool(pending) or not self._stores_pending  # of a killed predecessor
         self._pending_due_ns = 0  # CLOCK_MONOTONIC
         self._pending_cost_ns = 0  # CPU time of the last one
-        self._shown = 0  # unfinished saves shown last
-        self._detector: Detection | None = None
-        self._before: Detection | None = None  # the same, or that of the previous session
+        self._shown_count = 0  # unfinished saves shown last
+        self._detector: GuardedDetector | None = None
+        self._previous: GuardedDetector | None = None  # the same, or that of the previous session
         self._timeline = TimelineBuilder()
         self.session: Session | None = None  # the current or the last one
-        self._session_kept = 0.0
+        self._session_stored = 0.0
         self.frames = 0
         self.late_frames = 0
         self.late_ns = 0  # delay of the last frame
-        self._behind_said_ns: int | None = None  # CLOCK_MONOTONIC; None: it is not behind
-        self._past_faults = 0  # of the detection, in earlier sessions
-        self._past_forgotten_bytes = 0
-        self._left_out_events = 0
+        self._behind_warned_ns: int | None = None  # CLOCK_MONOTONIC; None: it is not behind
+        self._previous_faults = 0  # of the detection, in earlier sessions
+        self._previous_forgotten_bytes = 0
+        self._omitted_events = 0
         self.dropped_frames = 0
         self.checkpoints: list[Checkpoint] = []  # for the final report of `run`
         self.keep_checkpoints = False
 
-    def take(self, message: Header | Frame) -> None:
+    def ingest(self, message: Header | Frame) -> None:
         """Ingest one message of the sampler."""
         if isinstance(message, Header):
-            self._begin(message)
+            self._start_session(message)
         else:
-            self._frame(message)
+            self._ingest_frame(message)
 
-    def _begin(self, header: Header) -> None:
+    def _start_session(self, header: Header) -> None:
         self.end(clean=False)
         if self._metrics is not None:
             self._metrics.level(header.level)
-        self._detector = self._before = Detection(
-            header, saved_paths=self._saved_paths, complain=self._complain, before=self._before
+        self._detector = self._previous = GuardedDetector(
+            header, saved_paths=self._saved_paths, complain=self._complain, before=self._previous
         )
         self.session = Session(
             uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel, version=header.ckptprof,
             level=header.level, start_ns=header.wall_ns, end_ns=header.wall_ns, clean=False,
         )  # fmt: skip
-        self._keep_session()
-        if self._left:
-            left, self._left = self._left, None
-            adopted = self._detector.run(lambda detector: detector.adopt(left))
+        self._store_session()
+        if self._unreported:
+            unreported, self._unreported = self._unreported, None
+            adopted = self._detector.run(lambda detector: detector.adopt_pending(unreported))
             self._emit(adopted, self._detector.run(Detector.pending))
 
-    def _frame(self, frame: Frame) -> None:
+    def _ingest_frame(self, frame: Frame) -> None:
         if self._detector is None or self.session is None:
             return
         self.frames += 1
-        self._note_lateness(frame.at_ns, time.monotonic_ns())
-        reported = self._detector.run(lambda detector: detector.feed(frame))
-        self._emit(reported, self._pending(self._detector, frame.at_ns, at_once=bool(reported)))
+        self._record_lateness(frame.at_ns, time.monotonic_ns())
+        reported = self._detector.run(lambda detector: detector.ingest(frame))
+        self._emit(reported, self._due_pending(self._detector, frame.at_ns, at_once=bool(reported)))
         self._timeline.feed(frame)
         if self._metrics is not None:
             self._metrics.observe(frame)
@@ -195,65 +195,65 @@ class Recorder:
         end_ns = max(frame.wall_ns, self.session.end_ns)
         self.session = msgspec.structs.replace(self.session, end_ns=end_ns, dropped_frames=self.dropped_frames)
 
-    def _note_lateness(self, at_ns: int, now_ns: int) -> None:
+    def _record_lateness(self, at_ns: int, now_ns: int) -> None:
         """Record the delay of a frame; warn if it is long, and report when it is over."""
         self.late_ns = max(0, now_ns - at_ns)
         self.late_frames += self.late_ns > LATE_NS
-        said_ns = self._behind_said_ns
-        if self.late_ns >= BEHIND_NS and (said_ns is None or now_ns - said_ns >= _SAID_AGAIN_NS):
-            self._behind_said_ns = now_ns
+        warned_ns = self._behind_warned_ns
+        if self.late_ns >= BEHIND_WARNING_NS and (warned_ns is None or now_ns - warned_ns >= _BEHIND_REPEAT_NS):
+            self._behind_warned_ns = now_ns
             seconds = self.late_ns // 1_000_000_000
             messages.warn(f"the recorder is {seconds} s behind: checkpoints are reported late, or lost if that lasts")
-        elif self.late_ns <= LATE_NS and said_ns is not None:
-            self._behind_said_ns = None
-            messages.say("the recorder has caught up")
+        elif self.late_ns <= LATE_NS and warned_ns is not None:
+            self._behind_warned_ns = None
+            messages.info("the recorder has caught up")
 
     @property
-    def rejected(self) -> list[Judged]:
+    def rejected(self) -> list[EventDecision]:
         """Recent events classified as no checkpoint."""
-        return [] if self._before is None else self._before.detector.rejected
+        return [] if self._previous is None else self._previous.detector.rejected
 
-    def _pending(self, detector: Detection, at_ns: int, *, at_once: bool) -> list[Pending] | None:
+    def _due_pending(self, detector: GuardedDetector, at_ns: int, *, at_once: bool) -> list[PendingEvent] | None:
         """Return the unreported events if they are due to be stored: about once a second, later if that is costly."""
         is_watched = self._live is not None and self._live.is_wanted
-        if not (self._keeps_pending or self._writer or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
+        if not (self._stores_pending or self._writer or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
             return None
-        began_ns = time.thread_time_ns()
-        pending = detector.run(lambda one: one.pending(in_seconds(_PENDING_SECONDS), closely=is_watched))
-        self._left_out_events += detector.detector.left_out_events
-        last_ns, self._pending_cost_ns = self._pending_cost_ns, time.thread_time_ns() - began_ns
+        start_ns = time.thread_time_ns()
+        pending = detector.run(lambda one: one.pending(deadline_in(_PENDING_TIMEOUT_SECONDS), closely=is_watched))
+        self._omitted_events += detector.detector.omitted_event_count
+        last_ns, self._pending_cost_ns = self._pending_cost_ns, time.thread_time_ns() - start_ns
         cost_ns = min(last_ns, self._pending_cost_ns)  # a single outlier may be garbage collection or a loaded host
-        self._pending_due_ns = at_ns + max(_PENDING_NS, round(cost_ns / _PENDING_SHARE))
-        if is_watched and len(detector.detector.underway) > self._shown:
+        self._pending_due_ns = at_ns + max(_PENDING_INTERVAL_NS, round(cost_ns / _PENDING_SHARE))
+        if is_watched and len(detector.detector.underway) > self._shown_count:
             self._show()  # a new one at once
-        if not self._keeps_pending and self._writer is None:
+        if not self._stores_pending and self._writer is None:
             return None
-        had, self._has_pending = self._has_pending, bool(pending)
-        return pending if pending or had else None
+        had_pending, self._has_pending = self._has_pending, bool(pending)
+        return pending if pending or had_pending else None
 
-    def _emit(self, checkpoints: list[Checkpoint], pending: list[Pending] | None) -> None:
+    def _emit(self, checkpoints: list[Checkpoint], pending: list[PendingEvent] | None) -> None:
         if not checkpoints and pending is None:
             return
-        checkpoints = self._halves.take(self._diagnosis.take(checkpoints))
+        checkpoints = self._split.join_parts(self._diagnosis.diagnose_all(checkpoints))
         if self._writer is not None:
             self._writer.put_checkpoints(checkpoints, pending)
         if self.keep_checkpoints:
-            self.checkpoints = newest([*self.checkpoints, *checkpoints])
+            self.checkpoints = latest_revisions([*self.checkpoints, *checkpoints])
         for checkpoint in checkpoints:
             if self._metrics is not None:
                 self._metrics.checkpoint(checkpoint)  # counts once; a revision adds its difference
             if checkpoint.revision == 0 or (checkpoint.kind is Kind.COPY and checkpoint.risks):
-                self._tell(checkpoint)
+                self._report(checkpoint)
 
     def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0, samplers_stuck: int = 0) -> None:
         """Store and publish what is due; call it about once a second."""
         if self._writer is not None:
-            windows = self._timeline.take(before_wall_ns=now_wall_ns)
+            windows = self._timeline.consume(before_wall_ns=now_wall_ns)
             if windows:
                 self._writer.put_windows(windows)
-            if time.monotonic() - self._session_kept > SESSION_SECONDS:
-                self._keep_session()
-        ABANDONED.review()
+            if time.monotonic() - self._session_stored > SESSION_SECONDS:
+                self._store_session()
+        ABANDONED.remove_ended()
         if self._metrics is not None:
             self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
         self._show()
@@ -262,11 +262,11 @@ class Recorder:
         if self._live is None or not self._live.is_wanted:
             return
         if self._detector is not None and self.session is not None:
-            seen = self._detector.detector
-            going_on = self._diagnosis.foresee(seen.underway)
-            self._shown = len(going_on)
-            last = self._last()
-            saves = tuple(underway(one, seen.writing) for one in sorted(going_on, key=lambda one: one.start_ns))
+            detector = self._detector.detector
+            unfinished = self._diagnosis.diagnose_unfinished(detector.underway)
+            self._shown_count = len(unfinished)
+            last = self._latest()
+            saves = tuple(underway(one, detector.writing) for one in sorted(unfinished, key=lambda one: one.start_ns))
             self._live.put(
                 State(
                     at_ns=time.time_ns(),
@@ -274,7 +274,7 @@ class Recorder:
                     level=self.session.level,
                     since_ns=self.session.start_ns,
                     dropped_frames=self.dropped_frames,
-                    underway=with_usual(saves, last),
+                    underway=with_usual_bytes(saves, last),
                     last=last,
                 )
             )
@@ -286,32 +286,32 @@ class Recorder:
         """
         if self._detector is None or self.session is None:
             return
-        reported, left, clean = self._ended(self._detector, clean=clean, hurried=hurried)
-        self._emit(reported, left)
+        reported, pending, clean = self._finish_detection(self._detector, clean=clean, hurried=hurried)
+        self._emit(reported, pending)
         if self._writer is not None:
-            self._writer.put_windows(self._timeline.take(before_wall_ns=None))
+            self._writer.put_windows(self._timeline.consume(before_wall_ns=None))
         self.session = msgspec.structs.replace(self.session, dropped_frames=self.dropped_frames, clean=clean)
-        self._keep_session()
-        self._past_faults += self._detector.faults
-        self._past_forgotten_bytes += self._detector.forgotten_bytes
+        self._store_session()
+        self._previous_faults += self._detector.faults
+        self._previous_forgotten_bytes += self._detector.forgotten_bytes
         self._detector = None
         self._timeline = TimelineBuilder()
 
-    def _ended(
-        self, detector: Detection, *, clean: bool, hurried: Callable[[], bool]
-    ) -> tuple[list[Checkpoint], list[Pending] | None, bool]:
-        if not self._keeps_pending:
+    def _finish_detection(
+        self, detector: GuardedDetector, *, clean: bool, hurried: Callable[[], bool]
+    ) -> tuple[list[Checkpoint], list[PendingEvent] | None, bool]:
+        if not self._stores_pending:
             return detector.run(Detector.finish), [], clean
         reported = detector.run(lambda one: one.pause(hurried))
         clean = clean and not hurried()
-        left = detector.run(lambda one: one.pending(in_seconds(_PENDING_SECONDS)))
+        pending = detector.run(lambda one: one.pending(deadline_in(_PENDING_TIMEOUT_SECONDS)))
         if clean:
             reported += detector.run(Detector.finish)
-            left = [one for one in left if one.if_alone in (Hypothesis.DATA, Hypothesis.NOTHING)]
-        return reported, left, clean
+            pending = [one for one in pending if one.if_alone in (Hypothesis.DATA, Hypothesis.NOTHING)]
+        return reported, pending, clean
 
-    def _keep_session(self) -> None:
-        self._session_kept = time.monotonic()
+    def _store_session(self) -> None:
+        self._session_stored = time.monotonic()
         if self._writer is not None and self.session is not None:
             self._writer.put_session(self.session)
 
@@ -322,13 +322,13 @@ class Recorder:
             dropped_frames=self.dropped_frames + (writer.dropped_windows if writer else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
             behind_seconds=self.late_ns / 1e9,
-            detection_faults=self._past_faults
+            detection_faults=self._previous_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,
-            detection_kept_bytes=self._detector.detector.kept_bytes if self._detector is not None else None,
-            detection_forgotten_bytes=self._past_forgotten_bytes
+            detection_kept_bytes=self._detector.detector.retained_bytes if self._detector is not None else None,
+            detection_forgotten_bytes=self._previous_forgotten_bytes
             + (self._detector.forgotten_bytes if self._detector is not None else 0),
-            left_out_events=self._left_out_events,
+            left_out_events=self._omitted_events,
             store_errors=writer.store_errors if writer else None,
             damaged_databases=writer.damaged_databases if writer else None,
             store_bytes=writer.size_bytes() if writer else None,
@@ -343,7 +343,7 @@ class Recorder:
         )
 
 
-def in_seconds(seconds: float) -> Callable[[], bool]:
+def deadline_in(seconds: float) -> Callable[[], bool]:
     """Return a function that is true once so many seconds have passed."""
     until = time.monotonic() + seconds
     return lambda: time.monotonic() > until

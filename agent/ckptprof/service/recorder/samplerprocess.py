@@ -15,7 +15,7 @@ import msgspec
 import psutil
 
 from ckptprof.recording import Frame, Header, Unpacker
-from ckptprof.service.options import Control, SamplerOptions
+from ckptprof.service.sampler_options import SamplerControl, SamplerOptions
 
 PIPE_BYTES = 1 << 20
 READ_BYTES = 1 << 20
@@ -25,7 +25,7 @@ _F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h; in Python's fcntl since 3.10
 # capabilities; the parent's search path is passed instead.
 _BOOT = (
     "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1));"
-    "from ckptprof.service.sampler.process import main; main()"
+    "from ckptprof.service.sampler.entry_point import main; main()"
 )
 
 
@@ -40,10 +40,10 @@ class SamplerProcess:
     def __init__(self, options: SamplerOptions, *, witness: Iterable[int] = ()) -> None:
         """Start it; raises OSError. As a `witness` of these signals it stays in our process group."""
         self._witness_fd = -1
-        told_fd = -1
+        child_fd = -1
         if numbers := tuple(sorted(witness)):
-            self._witness_fd, told_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-            options = msgspec.structs.replace(options, witness_fd=told_fd, witness_signals=numbers)
+            self._witness_fd, child_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+            options = msgspec.structs.replace(options, witness_fd=child_fd, witness_signals=numbers)
         path = [folder for folder in sys.path if folder.startswith("/")]  # "" means another folder there
         arguments = [sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(path)]
         arguments.append(msgspec.json.encode(options).decode())
@@ -54,15 +54,15 @@ class SamplerProcess:
                 stdout=subprocess.PIPE,
                 stderr=2,  # explicit, so that a /dev/null in its place is inherited too
                 start_new_session=not numbers,  # signals of the terminal are for the command, not for us
-                pass_fds=(told_fd,) if numbers else (),
+                pass_fds=(child_fd,) if numbers else (),
                 cwd="/",
             )
         except OSError:
             self._forget_witness()
             raise
         finally:
-            if told_fd >= 0:
-                os.close(told_fd)
+            if child_fd >= 0:
+                os.close(child_fd)
         self._unpacker = Unpacker()
         self.pid = self._process.pid
         assert self._process.stdout is not None  # noqa: S101 - asked for above
@@ -70,8 +70,8 @@ class SamplerProcess:
         os.set_blocking(self._fd, False)
         with contextlib.suppress(OSError):  # the user's limit for pipes; the sampler's own queue is larger
             fcntl.fcntl(self._fd, _F_SETPIPE_SZ, PIPE_BYTES)
-        self._room_bytes = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
-        self.is_crowded = False  # the last read found the pipe half full: do not rest
+        self._pipe_bytes = fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ)
+        self.has_backlog = False  # the last read found the pipe half full: do not rest
 
     def fileno(self) -> int:
         """Return the descriptor to poll."""
@@ -83,7 +83,7 @@ class SamplerProcess:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
             return iter(())
-        self.is_crowded = 2 * len(data) >= min(self._room_bytes, READ_BYTES)
+        self.has_backlog = 2 * len(data) >= min(self._pipe_bytes, READ_BYTES)
         return self._unpacker.feed(data) if data else None
 
     def witnessed(self) -> bytes:
@@ -106,7 +106,7 @@ class SamplerProcess:
             os.close(self._witness_fd)
             self._witness_fd = -1
 
-    def control(self, message: Control) -> None:
+    def control(self, message: SamplerControl) -> None:
         """Send a control line; an ended sampler is detected elsewhere.
 
         Never blocks: if the folders exceed the pipe, the last ones, the oldest, are left out.

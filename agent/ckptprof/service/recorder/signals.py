@@ -18,7 +18,7 @@ _SI_KERNEL = 0x80  # include/uapi/asm-generic/siginfo.h: a key on the terminal, 
 TWIN_SECONDS = 0.2  # within which a signal to the whole process group has reached all of it
 
 
-class Caught(NamedTuple):
+class CaughtSignal(NamedTuple):
     """A received signal."""
 
     number: int
@@ -32,12 +32,12 @@ class SignalTrap:
     thread is enough for a SIGTERM to end the process.
     """
 
-    def __init__(self, numbers: set[signal.Signals], heard: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, numbers: set[signal.Signals], on_signal: Callable[[], None] = lambda: None) -> None:
         """Collect until `close`; `heard` is called for each signal, in a thread of its own."""
-        self._numbers, self._heard = numbers, heard
+        self._numbers, self._on_signal = numbers, on_signal
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._caught: deque[Caught] = deque()
+        self._caught: deque[CaughtSignal] = deque()
         self._closed = False
         self._thread = threading.Thread(target=self._collect, name="signals", daemon=True)
         self._thread.start()
@@ -51,19 +51,19 @@ class SignalTrap:
             info = signal.sigwaitinfo(self._numbers)
             if self._closed:
                 return
-            self._caught.append(Caught(info.si_signo, info.si_code == _SI_KERNEL))
+            self._caught.append(CaughtSignal(info.si_signo, info.si_code == _SI_KERNEL))
             with contextlib.suppress(BlockingIOError):  # a slow reader finds all of them in the queue
                 os.write(self._write_fd, b"!")
-            self._heard()
+            self._on_signal()
 
-    def wait(self, timeout_seconds: float) -> list[Caught]:
+    def wait(self, timeout_seconds: float) -> list[CaughtSignal]:
         """Wait for a signal; return those received."""
         poll = select.poll()
         poll.register(self._read_fd, select.POLLIN)
         poll.poll(timeout_seconds * 1000)
-        return self.take()
+        return self.pop_all()
 
-    def take(self) -> list[Caught]:
+    def pop_all(self) -> list[CaughtSignal]:
         """Return the signals received since the last call."""
         with contextlib.suppress(BlockingIOError):
             os.read(self._read_fd, 4096)
@@ -84,7 +84,7 @@ class SignalTrap:
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)
 
 
-class Relay:
+class SignalRelay:
     """Forwards signals to the command, except those sent to its whole process group.
 
     `timeout`, a shell's `kill -- -PGID` and Slurm also signal the command: a forwarded signal would be its second one,
@@ -92,14 +92,14 @@ class Relay:
     sent to a group, so a third process of the group (the sampler) reports whether it received it too.
     """
 
-    def __init__(self, send: Callable[[int], None], heard: Callable[[], bytes]) -> None:
+    def __init__(self, send: Callable[[int], None], witnessed: Callable[[], bytes]) -> None:
         """`heard` returns the numbers of the signals that the third process received since the last call."""
         self._send = send
-        self._heard = heard
-        self._heard_at: dict[int, float] = {}
+        self._witnessed = witnessed
+        self._witnessed_at: dict[int, float] = {}
         self._pending: list[tuple[int, float]] = []
 
-    def take(self, caught: list[Caught]) -> None:
+    def ingest(self, caught: list[CaughtSignal]) -> None:
         """Ingest signals; those from the terminal went to the whole group."""
         now = time.monotonic()
         pending = [(one.number, now) for one in caught if one.number != signal.SIGCHLD and not one.from_terminal]
@@ -108,11 +108,11 @@ class Relay:
     def turn(self) -> float | None:
         """Forward due signals; return the seconds until the next turn, None if none wait."""
         now = time.monotonic()
-        for number in self._heard():
-            self._heard_at[number] = now
+        for number in self._witnessed():
+            self._witnessed_at[number] = now
         waiting = []
         for number, at in self._pending:
-            if abs(self._heard_at.get(number, -1e9) - at) <= TWIN_SECONDS:
+            if abs(self._witnessed_at.get(number, -1e9) - at) <= TWIN_SECONDS:
                 continue
             if now - at > TWIN_SECONDS:
                 self._send(number)

@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ckptprof.detect.describe.revisions import newest
-from ckptprof.detect.events.deferred import Pending
+from ckptprof.detect.describe.revisions import latest_revisions
+from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Session
-from ckptprof.service.recorder.database import Database
-from ckptprof.service.recorder.pending import encoded
+from ckptprof.service.recorder.pending import encode
+from ckptprof.service.recorder.recorder_database import RecorderDatabase
 from ckptprof.store.connection import log_bytes
 from ckptprof.store.timeline import Window
 from ckptprof.store.writer import StoreDamagedError, StoreFullError, StoreWriter
@@ -37,44 +37,46 @@ ONE_BY_ONE_SECONDS = 2.0
 class WriterThread:
     """Owns the database; every method but `close` returns at once."""
 
-    def __init__(self, database: Database, *, complain: Callable[[str], None]) -> None:
+    def __init__(self, database: RecorderDatabase, *, complain: Callable[[str], None]) -> None:
         self._database = database
-        self._writer: StoreWriter | None = None  # `_begun` has its sessions
+        self._writer: StoreWriter | None = None  # `_started_sessions` has its sessions
         self._complain = complain
         self._wake = threading.Condition()
         self._checkpoints: deque[Checkpoint] = deque()
         self._windows: deque[Window] = deque()
         self._sessions: dict[str, Session] = {}
-        self._pending: dict[str, Pending] | None = None  # to be stored
-        self._kept: Mapping[str, Pending | None] | None = None  # as stored; None: of an earlier process, only the uid
-        self._begun: set[str] = set()
+        self._pending: dict[str, PendingEvent] | None = None  # to be stored
+        self._stored_pending: Mapping[str, PendingEvent | None] | None = (
+            None  # as stored; None: of an earlier process, only the uid
+        )
+        self._started_sessions: set[str] = set()
         self._stopping = False
-        self._failing = ""
+        self._last_error = ""
         self.store_errors = 0
         self.dropped_windows = 0
         self.damaged_databases = 0
         self.dropped_checkpoints = 0
-        self.stored: list[Checkpoint] = []
-        self.keep_stored = False
+        self.stored_checkpoints: list[Checkpoint] = []
+        self.retains_stored = False
         self._maintained = self._published = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._thread.start()
 
-    def put_checkpoints(self, checkpoints: Sequence[Checkpoint], pending: Sequence[Pending] | None = None) -> None:
+    def put_checkpoints(self, checkpoints: Sequence[Checkpoint], pending: Sequence[PendingEvent] | None = None) -> None:
         """Store checkpoints as soon as possible, and in the same transaction replace the unreported events."""
         with self._wake:
             if pending is not None:
                 self._pending = {one.checkpoint.uid: one for one in pending}
-            self.dropped_checkpoints += self._put(self._checkpoints, checkpoints, MAX_CHECKPOINTS)
+            self.dropped_checkpoints += self._enqueue(self._checkpoints, checkpoints, MAX_CHECKPOINTS)
 
     def put_windows(self, windows: Sequence[Window]) -> None:
         """Store parts of timelines; the oldest are dropped and counted if too many wait."""
-        self.dropped_windows += self._put(self._windows, windows, MAX_WINDOWS)
+        self.dropped_windows += self._enqueue(self._windows, windows, MAX_WINDOWS)
 
-    def _put(self, waiting: deque[_Item], more: Sequence[_Item], most: int) -> int:
+    def _enqueue(self, waiting: deque[_Item], new_items: Sequence[_Item], max_items: int) -> int:
         with self._wake:
-            waiting.extend(more)
-            too_many = max(0, len(waiting) - most)
+            waiting.extend(new_items)
+            too_many = max(0, len(waiting) - max_items)
             for _ in range(too_many):
                 waiting.popleft()
             self._wake.notify()
@@ -117,7 +119,7 @@ class WriterThread:
             with self._wake:
                 self._wake.wait_for(lambda: self.queued or self._stopping, self._patience_seconds())
                 stopping = self._stopping
-            done = self._turn()
+            done = self._store_waiting()
             if stopping:
                 break
             if not done:
@@ -133,16 +135,16 @@ class WriterThread:
             return MAINTAIN_SECONDS
         return max(0.0, self._published + PUBLISH_SECONDS - time.monotonic())
 
-    def _turn(self) -> bool:
+    def _store_waiting(self) -> bool:
         """Store the queue, the most important items first; return whether that worked."""
-        failures = self._attempt(lambda: self._store_all(self._database.writer()))
-        began_anew = self._begin_anew(failures)
-        failures += self._attempt(self._database.rest)
-        self.damaged_databases = self._database.damaged
-        if failures:
-            self._fail(failures[-1])
-            return began_anew
-        self._failing = ""
+        errors = self._attempt(lambda: self._store_all(self._database.writer()))
+        was_replaced = self._replace_damaged(errors)
+        errors += self._attempt(self._database.release)
+        self.damaged_databases = self._database.damaged_count
+        if errors:
+            self._fail(errors[-1])
+            return was_replaced
+        self._last_error = ""
         return True
 
     @staticmethod
@@ -154,12 +156,12 @@ class WriterThread:
         except Exception as error:  # noqa: BLE001 - a fault must not end this thread, and so all storing
             return [StoreError(f"{type(error).__name__}: {error}")]
 
-    def _begin_anew(self, failures: Sequence[StoreError]) -> bool:
+    def _replace_damaged(self, failures: Sequence[StoreError]) -> bool:
         """Set a damaged database aside; return whether that was done: the queue then goes into a new one at once."""
         if not any(isinstance(failure, StoreDamagedError) for failure in failures):
             return False
         try:
-            return self._database.give_up_damaged()
+            return self._database.set_aside_damaged()
         except StoreError as error:
             self._fail(error)
             return False
@@ -167,8 +169,8 @@ class WriterThread:
     def _store_all(self, writer: StoreWriter) -> list[StoreError]:
         if writer is not self._writer:
             self._writer = writer
-            self._begun.clear()
-            self._kept = None
+            self._started_sessions.clear()
+            self._stored_pending = None
         self._store_sessions(writer)
         failures = [*self._store_checkpoints(writer), *self._attempt(lambda: self._publish(writer))]
         failures += self._store_windows(writer)
@@ -179,11 +181,11 @@ class WriterThread:
         with self._wake:
             sessions = list(self._sessions.values())
         for session in sessions:
-            if session.uid in self._begun:
+            if session.uid in self._started_sessions:
                 writer.update_session(session)
             else:
-                writer.begin_session(session)
-                self._begun.add(session.uid)
+                writer.start_session(session)
+                self._started_sessions.add(session.uid)
             with self._wake:
                 if self._sessions.get(session.uid) == session:
                     del self._sessions[session.uid]
@@ -193,12 +195,12 @@ class WriterThread:
             checkpoints, pending = list(self._checkpoints), self._pending
 
         def store(some: Sequence[Checkpoint]) -> None:
-            changed = self._changed(writer, pending) if pending is not None else ({}, ())
+            changed = self._pending_changes(writer, pending) if pending is not None else ({}, ())
             stored = writer.add_checkpoints(some, *changed)
-            self._take_out(self._checkpoints, some)
-            self._kept = pending if pending is not None else self._kept
-            if self.keep_stored:
-                self.stored = newest([*self.stored, *stored])
+            self._remove_stored(self._checkpoints, some)
+            self._stored_pending = pending if pending is not None else self._stored_pending
+            if self.retains_stored:
+                self.stored_checkpoints = latest_revisions([*self.stored_checkpoints, *stored])
 
         failures = _store(checkpoints, store)[1]
         if pending is not None and not failures:  # a failed checkpoint may be one that is no longer pending
@@ -208,10 +210,12 @@ class WriterThread:
                 self._pending = None if self._pending is pending else self._pending
         return failures
 
-    def _changed(self, writer: StoreWriter, pending: dict[str, Pending]) -> tuple[dict[str, bytes], list[str]]:
-        kept = self._kept if self._kept is not None else dict.fromkeys(writer.pending())
-        changed = {uid: encoded(one) for uid, one in pending.items() if kept.get(uid) is not one}
-        return changed, [uid for uid in kept if uid not in pending]
+    def _pending_changes(
+        self, writer: StoreWriter, pending: dict[str, PendingEvent]
+    ) -> tuple[dict[str, bytes], list[str]]:
+        stored = self._stored_pending if self._stored_pending is not None else dict.fromkeys(writer.pending())
+        changed = {uid: encode(one) for uid, one in pending.items() if stored.get(uid) is not one}
+        return changed, [uid for uid in stored if uid not in pending]
 
     def _store_windows(self, writer: StoreWriter) -> list[StoreError]:
         with self._wake:
@@ -219,21 +223,21 @@ class WriterThread:
 
         def store(some: Sequence[Window]) -> None:
             writer.add_windows(some)
-            self._take_out(self._windows, some)
+            self._remove_stored(self._windows, some)
 
         refused, failures = _store(windows, store)
         if len(refused) < len(windows):  # the database is fine, these are not
-            self._take_out(self._windows, refused)
+            self._remove_stored(self._windows, refused)
             self.dropped_windows += len(refused)
         return failures
 
-    def _take_out(self, queue: deque[_Item], done: Sequence[_Item]) -> None:
+    def _remove_stored(self, queue: deque[_Item], done: Sequence[_Item]) -> None:
         """Remove stored items; the oldest may have been dropped since, as the queue was full."""
         known = set(map(id, done))
         with self._wake:
-            left = [item for item in queue if id(item) not in known]
+            remaining = [item for item in queue if id(item) not in known]
             queue.clear()
-            queue.extend(left)
+            queue.extend(remaining)
 
     def _publish(self, writer: StoreWriter) -> None:
         now = time.monotonic()
@@ -246,18 +250,18 @@ class WriterThread:
         before, now = self._maintained, time.monotonic()
         if now - before >= MAINTAIN_SECONDS:
             self._maintained = now  # also if it fails
-            if writer.maintain(time.time_ns(), self._is_wanted):
-                heap.give_back()  # memory of a burst, or of compacted hours
+            if writer.maintain(time.time_ns(), self._has_work):
+                heap.release_free()  # memory of a burst, or of compacted hours
             else:
                 self._maintained = before
 
-    def _is_wanted(self) -> bool:
+    def _has_work(self) -> bool:
         return self._stopping or self.queued > 0
 
     def _fail(self, error: StoreError) -> None:
         self.store_errors += 1
-        if self._failing != str(error):
-            self._failing = str(error)
+        if self._last_error != str(error):
+            self._last_error = str(error)
             hint = f" ({error.hint})" if error.hint else ""
             self._complain(f"not storing for now: {error}{hint}; sampling continues")
 
@@ -277,9 +281,9 @@ def _store(items: Sequence[_Item], store: Callable[[Sequence[_Item]], None]) -> 
         return [], []
     refused: list[_Item] = []
     failures: list[StoreError] = []
-    began = time.monotonic()
+    started = time.monotonic()
     for number, item in enumerate(items):
-        if len(refused) == number and time.monotonic() - began > ONE_BY_ONE_SECONDS:
+        if len(refused) == number and time.monotonic() - started > ONE_BY_ONE_SECONDS:
             return list(items), failures  # the cause is the database or its disk, not the items
         try:
             store([item])

@@ -9,42 +9,42 @@ ACTIVE_RESIDENT_BYTES = 4 << 20  # growth of file-backed memory within one tick:
 SLOW_MAPPING_BYTES_PER_SECOND = 2 << 20  # of a mapped file that a network or a slow disk brings
 SLOW_MAPPING_NS = 120_000_000_000  # of a burst: a data set that is mapped trickles in for as long as it is trained on
 QUIET_NS = 300_000_000  # without activity for this long, a burst is over ...
-HELD_OPEN_NS = 600_000_000_000  # ... unless a file it wrote is still open: fsync moves no bytes of the process
-SECOND_LOOK_NS = 1_200_000_000  # after the end: commit markers, renames
+OPEN_FILE_QUIET_NS = 600_000_000_000  # ... unless a file it wrote is still open: fsync moves no bytes of the process
+SECOND_SAMPLE_NS = 1_200_000_000  # after the end: commit markers, renames
 FRUITLESS_SCANS = 50  # two seconds in which bytes moved, but none of a data file that was open
-MAPPINGS_AGAIN_NS = 100_000_000
-MIDWAY_LOOK_NS = 2_000_000_000  # within a long burst: files that come and go
+MAPPINGS_INTERVAL_NS = 100_000_000
+MIDWAY_SAMPLE_NS = 2_000_000_000  # within a long burst: files that come and go
 
 
 @dataclass(slots=True)
-class Activity:
+class ProcessActivity:
     """The state of one watched process. All times are CLOCK_MONOTONIC."""
 
     burst_since_ns: int | None = None  # the tick before the first activity
     last_active_ns: int = 0
-    last_moved_ns: int = 0  # the last activity but a mapping's that comes in slowly
+    last_transfer_ns: int = 0  # the last activity but a mapping's that comes in slowly
     last_scan_ns: int = 0
-    last_look_ns: int = 0
-    second_look_ns: int | None = None
-    look_since_ns: int = 0
+    last_sample_ns: int = 0
+    second_sample_ns: int | None = None
+    sample_since_ns: int = 0
     resident_growth_bytes: int = 0  # since the mappings were last read
     last_mappings_ns: int = 0
     fruitless_scans: int = 0  # in a row, without a data file that anything was done to
     has_mappings: bool = False  # data files were mapped when last looked: watch them come and go
-    holds_written_file: bool = False
+    has_written_file_open: bool = False
 
-    def observe(self, now_ns: int, previous_ns: int, moved_bytes: int, resident_bytes: int) -> None:
+    def observe(self, now_ns: int, previous_ns: int, transferred_bytes: int, resident_bytes: int) -> None:
         """Take note of what moved since the previous tick."""
         if resident_bytes > 0:
             self.resident_growth_bytes += resident_bytes
-        if moved_bytes >= ACTIVE_BYTES or resident_bytes >= ACTIVE_RESIDENT_BYTES:
+        if transferred_bytes >= ACTIVE_BYTES or resident_bytes >= ACTIVE_RESIDENT_BYTES:
             self.last_active_ns = max(self.last_active_ns, now_ns)
-            self.last_moved_ns = max(self.last_moved_ns, now_ns)
+            self.last_transfer_ns = max(self.last_transfer_ns, now_ns)
             if self.burst_since_ns is None:
                 self.burst_since_ns = previous_ns
-                if self.second_look_ns is None:
-                    self.look_since_ns = previous_ns
-                self.last_look_ns = now_ns
+                if self.second_sample_ns is None:
+                    self.sample_since_ns = previous_ns
+                self.last_sample_ns = now_ns
         elif self._maps_slowly(now_ns, resident_bytes, now_ns - previous_ns):
             self.last_active_ns = max(self.last_active_ns, now_ns)
 
@@ -61,33 +61,33 @@ class Activity:
         """
         if self.burst_since_ns is None:
             self.burst_since_ns = now_ns
-            self.last_look_ns = now_ns
-            if self.second_look_ns is None:
-                self.look_since_ns = now_ns
+            self.last_sample_ns = now_ns
+            if self.second_sample_ns is None:
+                self.sample_since_ns = now_ns
         self.last_active_ns = max(self.last_active_ns, now_ns, until_ns)
-        self.last_moved_ns = max(self.last_moved_ns, now_ns, until_ns)
+        self.last_transfer_ns = max(self.last_transfer_ns, now_ns, until_ns)
         self.fruitless_scans = 0
         self.last_scan_ns = 0
         if mappings:
             self.last_mappings_ns = 0
             self.has_mappings = True
 
-    def in_burst(self) -> bool:
+    def is_in_burst(self) -> bool:
         """Return whether a burst is going on."""
         return self.burst_since_ns is not None
 
-    def urgent(self, now_ns: int) -> bool:
+    def is_urgent(self, now_ns: int) -> bool:
         """Return whether every moment counts: bytes of some file are moving right now."""
         if self.burst_since_ns is None or self.fruitless_scans >= FRUITLESS_SCANS:
             return False
-        return now_ns - self.last_moved_ns <= QUIET_NS
+        return now_ns - self.last_transfer_ns <= QUIET_NS
 
-    def scanned(self, now_ns: int, *, fruitful: bool) -> None:
+    def record_scan(self, now_ns: int, *, fruitful: bool) -> None:
         """Take note of a scan, and whether it found a data file."""
         self.last_scan_ns = now_ns
-        self.looked(fruitful=fruitful)
+        self.record_sample(fruitful=fruitful)
 
-    def looked(self, *, fruitful: bool) -> None:
+    def record_sample(self, *, fruitful: bool) -> None:
         """Take note of whether a look at this process, in whatever way, found that it moved bytes of files."""
         self.fruitless_scans = 0 if fruitful else self.fruitless_scans + 1
 
@@ -113,46 +113,46 @@ class Activity:
         """Return whether the mappings are to be read with this scan."""
         if self.resident_growth_bytes >= ACTIVE_RESIDENT_BYTES:
             return True
-        return self.has_mappings and now_ns - self.last_mappings_ns >= MAPPINGS_AGAIN_NS
+        return self.has_mappings and now_ns - self.last_mappings_ns >= MAPPINGS_INTERVAL_NS
 
-    def mappings_read(self, now_ns: int, *, found: bool) -> None:
+    def record_mappings(self, now_ns: int, *, found: bool) -> None:
         """Take note that the mappings were read, and whether data files were among them."""
         self.last_mappings_ns = now_ns
         self.has_mappings = found
         self.resident_growth_bytes = 0
 
-    def ends(self, now_ns: int) -> bool:
+    def end_if_idle(self, now_ns: int) -> bool:
         """Return whether the burst is over now, and end it if so."""
         if self.burst_since_ns is None:
             return False
         idle_ns = now_ns - self.last_active_ns
-        if idle_ns < QUIET_NS or (self.holds_written_file and idle_ns < HELD_OPEN_NS):
+        if idle_ns < QUIET_NS or (self.has_written_file_open and idle_ns < OPEN_FILE_QUIET_NS):
             return False
         self.burst_since_ns = None
         self.fruitless_scans = 0
-        self.second_look_ns = now_ns + SECOND_LOOK_NS
+        self.second_sample_ns = now_ns + SECOND_SAMPLE_NS
         return True
 
-    def met_late(self, now_ns: int, since_ns: int) -> None:
+    def sample_since(self, now_ns: int, since_ns: int) -> None:
         """Have what was written since a time before the first look at the process looked for at once."""
-        self.look_since_ns = since_ns
-        self.second_look_ns = now_ns
+        self.sample_since_ns = since_ns
+        self.second_sample_ns = now_ns
 
-    def look_again(self, now_ns: int) -> None:
+    def schedule_second_sample(self, now_ns: int) -> None:
         """Have a look taken a while after the burst that has ended already; a burst that lasts ends with one anyway."""
-        if self.burst_since_ns is None and self.second_look_ns is None:
-            self.second_look_ns = now_ns + SECOND_LOOK_NS
+        if self.burst_since_ns is None and self.second_sample_ns is None:
+            self.second_sample_ns = now_ns + SECOND_SAMPLE_NS
 
     def midway_due(self, now_ns: int) -> bool:
         """Return whether a long burst's files are to be looked at now."""
-        if self.burst_since_ns is None or now_ns - self.last_look_ns < MIDWAY_LOOK_NS:
+        if self.burst_since_ns is None or now_ns - self.last_sample_ns < MIDWAY_SAMPLE_NS:
             return False
-        self.last_look_ns = now_ns
+        self.last_sample_ns = now_ns
         return True
 
-    def second_look_due(self, now_ns: int) -> bool:
+    def second_sample_due(self, now_ns: int) -> bool:
         """Return, once, whether the time after a burst has come to look for what was renamed or committed."""
-        if self.second_look_ns is None or now_ns < self.second_look_ns:
+        if self.second_sample_ns is None or now_ns < self.second_sample_ns:
             return False
-        self.second_look_ns = None
+        self.second_sample_ns = None
         return True

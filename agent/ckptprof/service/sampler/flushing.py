@@ -9,15 +9,15 @@ import os
 from dataclasses import dataclass
 from itertools import islice
 
-from ckptprof_collectors.files.facts import Question
-from ckptprof_collectors.files.views import View
+from ckptprof_collectors.files.file_facts import FactQuery
+from ckptprof_collectors.files.process_roots import ProcessKey
 from ckptprof_collectors.samples import FileFact
 
 MAX_FILES = 64  # of one process, the largest
 MAX_PROCESSES = 64
 PERIOD_NS = 1_000_000_000
 PATIENCE_NS = 120_000_000_000  # writeback begins after dirty_expire_centisecs, 30 seconds unless somebody set it
-_MAX_ASKERS = 4  # of one file
+_MAX_PATHS = 4  # of one file
 _COST_FACTOR = 20  # counting the pages of a file walks over all of them: at most a twentieth of a core goes there
 
 _ProcessKey = tuple[int, int]
@@ -25,14 +25,14 @@ _FileKey = tuple[int, int]
 
 
 @dataclass(slots=True)
-class _Dirty:
+class _DirtyFile:
     size: int
     since_ns: int
     paths: dict[_ProcessKey, str]  # by whom it was asked for; the first is asked about it
-    is_told: bool = True  # since it was asked for last
+    is_answered: bool = True  # since it was asked for last
 
 
-class Flushing:
+class WritebackQuestions:
     """Takes every fact that is told, and asks about those files of which a part was not yet written.
 
     Each file is asked for by one of those that were told of it: of 64 ranks each is told of the files of all. If there
@@ -40,20 +40,22 @@ class Flushing:
     """
 
     def __init__(self) -> None:
-        self._files: dict[_FileKey, _Dirty] = {}
-        self._asked: dict[_ProcessKey, set[_FileKey]] = {}  # by the first of its `paths`
+        self._files: dict[_FileKey, _DirtyFile] = {}
+        self._by_process: dict[_ProcessKey, set[_FileKey]] = {}  # by the first of its `paths`
         self._next_ns = 0
         self._spent_ns = 0
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def learn(self, now_ns: int, fact: FileFact) -> None:
+    def ingest(self, now_ns: int, fact: FileFact) -> None:
         """Take one fact; one that does not tell changes nothing."""
         process, file = (fact.pid, fact.start_ticks), (fact.device, fact.inode)
-        if fact.missing:
-            for gone in [one for one in self._asked.get(process, ()) if self._files[one].paths[process] == fact.path]:
-                self._hand_on(gone)
+        if fact.is_missing:
+            for gone in [
+                one for one in self._by_process.get(process, ()) if self._files[one].paths[process] == fact.path
+            ]:
+                self._pass_to_next(gone)
             return
         if fact.is_directory:
             return
@@ -61,42 +63,42 @@ class Flushing:
         if known is not None and fact.unwritten_bytes == 0:
             self._drop(file)
         elif known is not None:
-            known.size, known.is_told = fact.size, known.is_told or fact.unwritten_bytes is not None
-            if process in known.paths or len(known.paths) < _MAX_ASKERS:
+            known.size, known.is_answered = fact.size, known.is_answered or fact.unwritten_bytes is not None
+            if process in known.paths or len(known.paths) < _MAX_PATHS:
                 known.paths[process] = fact.path
         elif fact.unwritten_bytes:
-            self._follow(file, _Dirty(fact.size, now_ns, {process: fact.path}), process)
+            self._follow(file, _DirtyFile(fact.size, now_ns, {process: fact.path}), process)
 
-    def _follow(self, file: _FileKey, dirty: _Dirty, process: _ProcessKey) -> None:
-        if process not in self._asked and len(self._asked) >= MAX_PROCESSES:
+    def _follow(self, file: _FileKey, dirty: _DirtyFile, process: _ProcessKey) -> None:
+        if process not in self._by_process and len(self._by_process) >= MAX_PROCESSES:
             self._files.pop(file, None)
             return
         self._files[file] = dirty
-        asked = self._asked.setdefault(process, set())
-        asked.add(file)
-        if len(asked) > MAX_FILES:
-            self._drop(min(asked, key=lambda one: (self._files[one].size, self._files[one].since_ns)))
+        files = self._by_process.setdefault(process, set())
+        files.add(file)
+        if len(files) > MAX_FILES:
+            self._drop(min(files, key=lambda one: (self._files[one].size, self._files[one].since_ns)))
 
-    def _drop(self, file: _FileKey) -> _Dirty:
+    def _drop(self, file: _FileKey) -> _DirtyFile:
         dirty = self._files.pop(file)
         process = next(iter(dirty.paths))
-        self._asked[process].remove(file)
-        if not self._asked[process]:
-            del self._asked[process]
+        self._by_process[process].remove(file)
+        if not self._by_process[process]:
+            del self._by_process[process]
         return dirty
 
-    def _hand_on(self, file: _FileKey) -> None:
+    def _pass_to_next(self, file: _FileKey) -> None:
         """Ask the next one for a file, if there is another one; the first is asked again if it tells of the file."""
         dirty = self._drop(file)
         del dirty.paths[next(iter(dirty.paths))]
         if dirty.paths:
             self._follow(file, dirty, next(iter(dirty.paths)))
 
-    def _has_next(self, dirty: _Dirty) -> bool:
+    def _has_next(self, dirty: _DirtyFile) -> bool:
         following = next(islice(dirty.paths, 1, None), None)
-        return following is not None and (following in self._asked or len(self._asked) < MAX_PROCESSES)
+        return following is not None and (following in self._by_process or len(self._by_process) < MAX_PROCESSES)
 
-    def questions(self, now_ns: int, spent_ns: int) -> list[Question]:
+    def questions(self, now_ns: int, spent_ns: int) -> list[FactQuery]:
         """Return what to ask now; `spent_ns` is what all answers took so far."""
         if not self._files or now_ns < self._next_ns:
             return []
@@ -107,14 +109,23 @@ class Flushing:
                 continue  # another one that was handed on took its place
             if now_ns - dirty.since_ns > PATIENCE_NS:
                 self._drop(file)
-            elif not dirty.is_told and self._has_next(dirty):
-                self._hand_on(file)
-            dirty.is_told = False
+            elif not dirty.is_answered and self._has_next(dirty):
+                self._pass_to_next(file)
+            dirty.is_answered = False
         questions = []
-        for process, files in self._asked.items():
+        for process, files in self._by_process.items():
             newest_last = sorted(files, key=lambda one: (self._files[one].since_ns, one))
             keys = {os.fsencode(self._files[file].paths[process]): file for file in newest_last}
             questions.append(
-                Question(*process, View(*process), tuple(keys), (), 0, contents=False, unwritten=True, keys=keys)
+                FactQuery(
+                    *process,
+                    ProcessKey(*process),
+                    tuple(keys),
+                    (),
+                    0,
+                    read_contents=False,
+                    count_unwritten=True,
+                    keys=keys,
+                )
             )
         return questions

@@ -9,7 +9,7 @@ from collections import deque
 from itertools import islice
 
 MAX_QUEUED_BYTES = 8 << 20
-_MOST_AT_ONCE = 1024  # IOV_MAX
+_MAX_MESSAGES_PER_WRITE = 1024  # IOV_MAX
 
 
 class OutputQueue:
@@ -20,13 +20,13 @@ class OutputQueue:
         self._fd = fd
         self._queue: deque[bytes] = deque()
         self._queued = 0
-        self.dropped = 0
-        self.broken = False
+        self.dropped_count = 0
+        self.is_broken = False
 
     def put(self, message: bytes) -> None:
         """Queue one message, or drop it and count it if the reader is too far behind."""
         if self._queued + len(message) > MAX_QUEUED_BYTES:
-            self.dropped += 1
+            self.dropped_count += 1
             return
         self._queue.append(message)
         self._queued += len(message)
@@ -34,13 +34,13 @@ class OutputQueue:
     def flush(self) -> None:
         """Write what the pipe takes now."""
         queue = self._queue
-        while queue and not self.broken:
+        while queue and not self.is_broken:
             try:
-                written = os.writev(self._fd, list(islice(queue, _MOST_AT_ONCE)))
+                written = os.writev(self._fd, list(islice(queue, _MAX_MESSAGES_PER_WRITE)))
             except BlockingIOError:
                 return
             except OSError:
-                self.broken = True
+                self.is_broken = True
                 return
             self._queued -= written
             while queue and written >= len(queue[0]):
@@ -53,11 +53,11 @@ class OutputQueue:
         """Write everything, waiting for the reader at most `patience_ns`."""
         deadline = time.monotonic_ns() + patience_ns
         self.flush()
-        while self._queue and not self.broken and time.monotonic_ns() < deadline:
+        while self._queue and not self.is_broken and time.monotonic_ns() < deadline:
             select.select([], [self._fd], [], 0.1)
             self.flush()
 
     def close(self) -> None:
         """Let the reader see the end, even while a thread of ours that hangs keeps the process."""
         os.close(self._fd)
-        self.broken = True
+        self.is_broken = True

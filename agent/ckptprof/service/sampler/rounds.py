@@ -8,8 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
-from ckptprof.service.sampler.shares import Allowance, Turns
-from ckptprof.service.sampler.watching import Watching
+from ckptprof.service.sampler.shares import CpuAllowance, UserTurns
+from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.samples import Sample
 
 QUIET_SHARE = 0.004  # of a core, for all that stand still
@@ -18,59 +18,61 @@ DESCRIBING_SHARE = 0.03  # of a core: some 0.4 ms for each process, and more for
 DESCRIBING_SAVED_NS = 20_000_000
 
 
-class Rounds:
+class SamplingRounds:
     """Goes around; no user's processes wait for another's."""
 
     def __init__(self) -> None:
-        self.awake: dict[int, Watching] = {}  # who moved or ran when it was read last; a burst is nobody else's
-        self._woken: list[Watching] = []  # since then
-        self._turns = Turns()
-        self._allowance = Allowance(QUIET_SHARE, SAVED_NS)
-        self._describing = Allowance(DESCRIBING_SHARE, DESCRIBING_SAVED_NS)
+        self.awake: dict[int, WatchedProcess] = {}  # who moved or ran when it was read last; a burst is nobody else's
+        self._woken: list[WatchedProcess] = []  # since then
+        self._turns = UserTurns()
+        self._allowance = CpuAllowance(QUIET_SHARE, SAVED_NS)
+        self._describing = CpuAllowance(DESCRIBING_SHARE, DESCRIBING_SAVED_NS)
 
-    def join(self, watching: Watching) -> None:
+    def add(self, watching: WatchedProcess) -> None:
         """Let a process take its turn."""
-        self._turns.take(watching.process.pid, watching.process.uid)
+        self._turns.add(watching.process.pid, watching.process.uid)
         watching.woken = self._woken
-        if watching.awake:
+        if watching.is_awake:
             self._woken.append(watching)
 
-    def leave(self, pid: int) -> None:
+    def remove(self, pid: int) -> None:
         """Let a process go; one that is not here does no harm."""
-        self._turns.give_back(pid)
+        self._turns.remove(pid)
         self.awake.pop(pid, None)
 
-    def due(self, now_ns: int, watched: Mapping[int, Watching]) -> Iterator[Watching]:
+    def due(self, now_ns: int, watched: Mapping[int, WatchedProcess]) -> Iterator[WatchedProcess]:
         """Yield who is to be read now; what is done with it until the next is asked for is its cost."""
-        began = time.thread_time_ns()
+        start_ns = time.thread_time_ns()
         candidates = (*self.awake.values(), *self._woken)
         self._woken.clear()
-        self.awake = {one.process.pid: one for one in candidates if one.awake and watched.get(one.process.pid) is one}
+        self.awake = {
+            one.process.pid: one for one in candidates if one.is_awake and watched.get(one.process.pid) is one
+        }
         awake = dict(self.awake)
         for watching in awake.values():
             if watching.allowance.left_ns(now_ns) <= 0:
                 continue
             yield watching
             ended = time.thread_time_ns()
-            watching.allowance.spend(ended - began)
-            watching.settle(now_ns)
-            began = ended
-        turns = self._turns.turns()
+            watching.allowance.spend(ended - start_ns)
+            watching.update_awake(now_ns)
+            start_ns = ended
+        turns = self._turns.in_turn()
         while self._allowance.left_ns(now_ns) > 0 and (pid := next(turns, None)) is not None:
             if pid not in awake and pid in watched:
                 watching = watched[pid]
                 yield watching
-                watching.settle(now_ns)
-                if watching.awake and pid in watched:
+                watching.update_awake(now_ns)
+                if watching.is_awake and pid in watched:
                     self.awake[pid] = watching
             ended = time.thread_time_ns()
-            self._allowance.spend(ended - began)
-            began = ended
+            self._allowance.spend(ended - start_ns)
+            start_ns = ended
 
-    def describe(self, watching: Watching, now_ns: int, samples: list[Sample]) -> None:
+    def describe(self, watching: WatchedProcess, now_ns: int, samples: list[Sample]) -> None:
         """Find out what a process runs, if it is due: whoever moves bytes at once, of a crowd the others bit by bit."""
-        moves = watching.activity.in_burst() or watching.traced.moved_bytes > 0
+        moves = watching.activity.is_in_burst() or watching.traced.transferred_bytes > 0
         if watching.describe_due(now_ns) and (moves or self._describing.left_ns(now_ns) > 0):
-            began = time.thread_time_ns()
+            start_ns = time.thread_time_ns()
             watching.describe(now_ns, samples)
-            self._describing.spend(time.thread_time_ns() - began)
+            self._describing.spend(time.thread_time_ns() - start_ns)

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 
-class Allowance:
+class CpuAllowance:
     """What may be spent now; whoever spends more than is left pays it back by a pause."""
 
     __slots__ = ("_left_ns", "_paid_ns", "_saved_ns", "_share")
@@ -31,19 +31,19 @@ class Allowance:
         self._left_ns -= spent_ns
 
 
-class Shares:
+class UserPlaces:
     """Which process holds a place for which user; the newest of a user come last."""
 
     def __init__(self) -> None:
         self._pids: OrderedDict[int, OrderedDict[int, None]] = OrderedDict()
         self._users: dict[int, int] = {}
 
-    def take(self, pid: int, uid: int) -> None:
+    def add(self, pid: int, uid: int) -> None:
         """Give a process a place."""
         self._users[pid] = uid
         self._pids.setdefault(uid, OrderedDict())[pid] = None
 
-    def give_back(self, pid: int) -> None:
+    def remove(self, pid: int) -> None:
         """Free the place of a process, if it has one."""
         uid = self._users.pop(pid, None)
         if uid is None:
@@ -53,29 +53,29 @@ class Shares:
         if not mine:
             del self._pids[uid]
 
-    def givers(self, uid: int) -> Iterable[int]:
+    def candidates_to_evict(self, uid: int) -> Iterable[int]:
         """Return the processes of whom one gives way to a newcomer of `uid`, newest first; none if it has its share."""
         if not self._pids:
             return ()
-        most = max(self._pids, key=lambda user: len(self._pids[user]))
-        if most == uid or len(self._pids[most]) <= len(self._pids.get(uid, ())) + 1:
+        largest_user = max(self._pids, key=lambda user: len(self._pids[user]))
+        if largest_user == uid or len(self._pids[largest_user]) <= len(self._pids.get(uid, ())) + 1:
             return ()
-        return reversed(self._pids[most])
+        return reversed(self._pids[largest_user])
 
 
-class Turns(Shares):
+class UserTurns(UserPlaces):
     """Whose turn it is: users take turns, and of each user the processes, whoever waited longest first."""
 
-    def turns(self) -> Iterator[int]:
+    def in_turn(self) -> Iterator[int]:
         """Yield each process once; who was yielded goes to the end, so that the next call goes on from there."""
-        left = {uid: len(pids) for uid, pids in self._pids.items()}
-        while left:
-            for uid in tuple(left):
+        remaining = {uid: len(pids) for uid, pids in self._pids.items()}
+        while remaining:
+            for uid in tuple(remaining):
                 pids = self._pids.get(uid)
-                if not pids or not left[uid]:
-                    del left[uid]
+                if not pids or not remaining[uid]:
+                    del remaining[uid]
                     continue
-                left[uid] -= 1
+                remaining[uid] -= 1
                 self._pids.move_to_end(uid)
                 pid = next(iter(pids))
                 pids.move_to_end(pid)

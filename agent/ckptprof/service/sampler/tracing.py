@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ckptprof.service.options import Wish
-from ckptprof.service.sampler.folders import folders_of
 from ckptprof.service.sampler.population import Population
-from ckptprof.service.sampler.stacklooks import line_of
-from ckptprof.service.sampler.threadlooks import too_few_descriptors
-from ckptprof.service.sampler.watching import Watching
-from ckptprof_collectors.files.facts import Question
-from ckptprof_collectors.files.views import View
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_the_hosts_pids
-from ckptprof_collectors.processes.openfiles import is_data_path
+from ckptprof.service.sampler.stack_sampling import training_ancestors
+from ckptprof.service.sampler.thread_sampling import descriptor_shortage
+from ckptprof.service.sampler.watched_folders import folders_of
+from ckptprof.service.sampler.watched_process import WatchedProcess
+from ckptprof.service.sampler_options import RequestedLevel
+from ckptprof_collectors.files.file_facts import FactQuery
+from ckptprof_collectors.files.process_roots import ProcessKey
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_host_pids
+from ckptprof_collectors.processes.open_files import is_data_path
 from ckptprof_collectors.samples import (
     CollectorFault,
     FileActivity,
@@ -32,44 +32,44 @@ from ckptprof_collectors.samples import (
 )
 
 if TYPE_CHECKING:
-    from ckptprof_collectors.ebpf.trace import Trace
+    from ckptprof_collectors.ebpf.trace import EbpfTrace
 
 NAME = "trace"
 RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
 BURST_RATE_SHARE = 0.4  # of that in a burst: times of threads that are less than 0.08 s apart tell nothing more
-MOVED_BYTES = 1 << 20  # of one file: who moves as much is watched at once
+WATCH_BYTES = 1 << 20  # of one file: who moves as much is watched at once
 RETURNED_SHARE = 0.1  # who gets more back than this of what it sends, exchanges something
-SENDS_NS = 1_000_000_000  # connections are read so often
+SENDING_NS = 1_000_000_000  # connections are read so often
 MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
-TRIFLE_BYTES = 64 << 10
+SMALL_BYTES = 64 << 10
 MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
 MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
 MAX_FILES_EACH = 64
-ATTEND_NS = 1_000_000_000  # after a look at who of the watched trains
-LOSES_NS = 10_000_000_000  # so long after something was lost counters are read as well
+SELECT_INTERVAL_NS = 1_000_000_000  # after a look at who of the watched trains
+LOSS_MEMORY_NS = 10_000_000_000  # so long after something was lost counters are read as well
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
-Maker = Callable[..., "Trace"]  # of `KernelFs`, as `attach`; raises UnavailableError
+TraceFactory = Callable[..., "EbpfTrace"]  # of `KernelFs`, as `attach`; raises UnavailableError
 
 
-def foreign_namespace(fs: KernelFs) -> str | None:
+def namespace_problem(fs: KernelFs) -> str | None:
     """Return why processes cannot be told apart here, if they cannot: eBPF programs see the pids of the host."""
-    if has_the_hosts_pids(fs) is not False:
+    if has_host_pids(fs) is not False:
         return None
     return "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
 
 
-def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> Trace:
+def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...]) -> EbpfTrace:
     """Attach the eBPF programs, imported only here: polling needs none of that. Raises UnavailableError.
 
     `family_of`: only what these processes start from now on; `ignore`: processes to leave out.
     """
-    if (namespace := foreign_namespace(fs)) is not None:
+    if (namespace := namespace_problem(fs)) is not None:
         raise UnavailableError(namespace)
-    from ckptprof_collectors.ebpf.trace import Trace  # noqa: PLC0415 - as the docstring says
+    from ckptprof_collectors.ebpf.trace import EbpfTrace  # noqa: PLC0415 - as the docstring says
 
-    return Trace(fs, family_of=family_of, ignore=ignore)
+    return EbpfTrace(fs, family_of=family_of, ignore=ignore)
 
 
 def first_line(error: Exception) -> str:
@@ -80,24 +80,24 @@ def first_line(error: Exception) -> str:
 class Tracing:
     """The trace of one sampler, or why there is none."""
 
-    def __init__(self, wish: Wish, make: Callable[[], Trace], poll: select.poll) -> None:
+    def __init__(self, wish: RequestedLevel, make: Callable[[], EbpfTrace], poll: select.poll) -> None:
         """Attach unless the wish is `poll`; the descriptor to wait for is kept registered in `poll`."""
         self._poll = poll
-        self._tracer: Trace | None = None
+        self._tracer: EbpfTrace | None = None
         self._fd = -1
         self._health: TraceHealth | None = None
         self._lost_ns: int | None = None
         self.reason = ""  # why there is no trace, or what it does not see
         self.denied = False  # nothing but a privilege is missing
         self.faults = 0
-        self._now_ns = self._attend_ns = 0
-        self._open: dict[str, int] = {}  # sessions that were told and go on, and whose they are
-        self._attended: dict[int, bool] | None = None  # pids of the watched processes, and whether they train
+        self._now_ns = self._select_next_ns = 0
+        self._open_sessions: dict[str, int] = {}  # sessions that were told and go on, and whose they are
+        self._selected: dict[int, bool] | None = None  # pids of the watched processes, and whether they train
         self._children: dict[int, int] = {}  # pid and start of those whose trifles are told: what trains forked them
         if wish != "poll":
             self._attach(make)
 
-    def _attach(self, make: Callable[[], Trace]) -> None:
+    def _attach(self, make: Callable[[], EbpfTrace]) -> None:
         try:
             tracer = make()
             fd = tracer.fileno()
@@ -108,7 +108,7 @@ class Tracing:
             self.reason = f"{type(error).__name__}: {first_line(error)}"
             self.denied = isinstance(error, PermissionError)
         else:
-            self.reason = too_few_descriptors()
+            self.reason = descriptor_shortage()
             if self.reason:
                 tracer.close()
                 return
@@ -118,22 +118,22 @@ class Tracing:
                 self._poll.register(fd, select.POLLIN)
 
     @property
-    def active(self) -> bool:
+    def is_active(self) -> bool:
         """Whether it traces now."""
         return self._tracer is not None
 
-    def names_all(self, since_ns: int) -> bool:
+    def is_complete_since(self, since_ns: int) -> bool:
         """Return whether it has told of each file that was written since then; of thousands in a second it may not."""
-        return self.active and (self._lost_ns is None or self._lost_ns < since_ns)
+        return self.is_active and (self._lost_ns is None or self._lost_ns < since_ns)
 
-    def tells_all(self, now_ns: int) -> bool:
+    def is_complete(self, now_ns: int) -> bool:
         """Return whether it tells of all that processes move of files: then their counters need not be read."""
-        return self.names_all(now_ns - LOSES_NS)
+        return self.is_complete_since(now_ns - LOSS_MEMORY_NS)
 
-    def trifles(self) -> Mapping[int, int]:
+    def small_reads(self) -> Mapping[int, int]:
         """Return the bytes that strangers, by pid, read of files that are not told of, since the last call."""
         try:
-            return self._tracer.trifles() if self._tracer is not None else {}
+            return self._tracer.consume_trifles() if self._tracer is not None else {}
         except OSError:  # what else it says is asked soon, and that tells
             return {}
 
@@ -147,23 +147,23 @@ class Tracing:
         if tracer is not None:
             tracer.check()
 
-    def read(self, now_ns: int, *, last: bool = False) -> Sequence[Sample]:
+    def read(self, now_ns: int, *, previous: bool = False) -> Sequence[Sample]:
         """Return what is new, `last` all of it; a trace that fails is closed, and what it says last is that."""
         if self._tracer is None:
             return ()
         self._now_ns = now_ns
         try:
-            samples = self._tracer.read(last=last)
+            samples = self._tracer.read(final=previous)
         except Exception as error:  # noqa: BLE001 - polling goes on whatever becomes of the trace
-            return self._fail(f"{type(error).__name__}: {first_line(error)}")
-        for sample in samples:
-            if isinstance(sample, TraceHealth):
-                if _lost(sample) > (_lost(self._health) if self._health is not None else 0):
+            return self._close_failed(f"{type(error).__name__}: {first_line(error)}")
+        for current in samples:
+            if isinstance(current, TraceHealth):
+                if _lost(current) > (_lost(self._health) if self._health is not None else 0):
                     self._lost_ns = now_ns
-                self._health = sample
+                self._health = current
         return samples
 
-    def told(self, samples: Sequence[Sample], watched: dict[int, Watching] | None) -> list[Sample]:
+    def filter_reported(self, samples: Sequence[Sample], watched: dict[int, WatchedProcess] | None) -> list[Sample]:
         """Return what is worth telling: what all programs of a host read of their code is left out, as polled.
 
         Of the processes that are not in `watched` (None: all are) trifles too: a build or a crowd of shells makes
@@ -171,58 +171,60 @@ class Tracing:
         is no unknown process: a child may write one small shard and end.
         """
         if watched is not None:
-            self._meet_children(samples, watched)
-            self.attend(watched, TRIFLE_BYTES)
-        return [sample for sample in samples if self._is_told(sample, watched)]
+            self._learn_children(samples, watched)
+            self.select_processes(watched, SMALL_BYTES)
+        return [sample for sample in samples if self._is_reported(sample, watched)]
 
-    def attend(self, watched: dict[int, Watching], trifle_bytes: int) -> None:
+    def select_processes(self, watched: dict[int, WatchedProcess], trifle_bytes: int) -> None:
         """Say of whom trifles and connections are to be told; what was told while it went on is told to its end.
 
         Who comes is the last of `watched`, and who goes leaves fewer.
         """
-        known = self._attended or {}
+        known = self._selected or {}
         same = len(watched) == len(known) and next(reversed(watched), None) == next(reversed(known), None)
-        if self._now_ns < self._attend_ns and same:
+        if self._now_ns < self._select_next_ns and same:
             return
-        self._attend_ns = self._now_ns + ATTEND_NS
-        attended = {pid: watching.trains or watching.keep for pid, watching in watched.items()}
-        if self._tracer is not None and attended != self._attended:
-            self._attended = attended
-            self._tracer.attend(dict.fromkeys(self._open.values(), False) | attended, trifle_bytes)
+        self._select_next_ns = self._now_ns + SELECT_INTERVAL_NS
+        attended = {pid: watching.is_training or watching.is_required for pid, watching in watched.items()}
+        if self._tracer is not None and attended != self._selected:
+            self._selected = attended
+            self._tracer.set_attended(dict.fromkeys(self._open_sessions.values(), False) | attended, trifle_bytes)
 
-    def _meet_children(self, samples: Iterable[Sample], watched: Mapping[int, Watching]) -> None:
+    def _learn_children(self, samples: Iterable[Sample], watched: Mapping[int, WatchedProcess]) -> None:
         for sample in samples:
             if not isinstance(sample, FileActivity) or sample.parent_pid is None or sample.pid in watched:
                 continue
             parent = watched.get(sample.parent_pid)
-            if (parent is not None and parent.trains) or sample.parent_pid in self._children:
+            if (parent is not None and parent.is_training) or sample.parent_pid in self._children:
                 self._children[sample.pid] = sample.start_ticks
                 if len(self._children) > MAX_CHILDREN:
                     del self._children[next(iter(self._children))]
 
-    def _is_strange(self, pid: int, start_ticks: int, watched: Mapping[int, Watching] | None) -> bool:
+    def _is_unknown(self, pid: int, start_ticks: int, watched: Mapping[int, WatchedProcess] | None) -> bool:
         return watched is not None and pid not in watched and self._children.get(pid) != start_ticks
 
-    def _is_told(self, sample: Sample, watched: Mapping[int, Watching] | None) -> bool:
+    def _is_reported(self, sample: Sample, watched: Mapping[int, WatchedProcess] | None) -> bool:
         if isinstance(sample, FileActivity):
-            if sample.session in self._open:  # its path was not known, or it was larger, when it began: told to its end
+            if (
+                sample.session in self._open_sessions
+            ):  # its path was not known, or it was larger, when it began: told to its end
                 if sample.closed_ns is not None:
-                    del self._open[sample.session]
+                    del self._open_sessions[sample.session]
                 return True
             if _is_code(sample.path):
                 return False
-            if sample.bytes < TRIFLE_BYTES and self._is_strange(sample.pid, sample.start_ticks, watched):
+            if sample.bytes < SMALL_BYTES and self._is_unknown(sample.pid, sample.start_ticks, watched):
                 return False
-            if sample.closed_ns is None and len(self._open) < MAX_OPEN:
-                self._open[sample.session] = sample.pid
+            if sample.closed_ns is None and len(self._open_sessions) < MAX_OPEN:
+                self._open_sessions[sample.session] = sample.pid
         elif isinstance(sample, FileLifeEvent):
             trifle = sample.kind in ("created", "emptied", "unlinked", "mapped")
-            if trifle and self._is_strange(sample.pid, sample.start_ticks, watched):
+            if trifle and self._is_unknown(sample.pid, sample.start_ticks, watched):
                 return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
         return True
 
-    def _fail(self, reason: str) -> list[Sample]:
+    def _close_failed(self, reason: str) -> list[Sample]:
         self.faults += 1
         self.reason = reason
         health = self._health or TraceHealth(0, 0, 0, 0, 0, 0, {}, ())
@@ -252,25 +254,25 @@ def _is_code(path: str | None) -> bool:
     return path is not None and path.startswith("/") and not is_data_path(path.encode())
 
 
-class Family:
+class TracedFamily:
     """Who of all that are traced belongs to a process that was joined: its descendants, also those who end at once."""
 
     def __init__(self) -> None:
         self._born: dict[int, int] = {}
 
-    def own(self, samples: Sequence[Sample], known: Container[int]) -> list[Sample]:
+    def filter_members(self, samples: Sequence[Sample], known: Container[int]) -> list[Sample]:
         """Return what is not of strangers; `known`: the members that were found so far."""
         found = []
         for sample in samples:
             if isinstance(sample, FileActivity | FileLifeEvent | SocketTraffic):
                 if isinstance(sample, FileActivity) and sample.pid not in known:
-                    self._take(sample, known)
+                    self._learn_child(sample, known)
                 if sample.pid not in known and self._born.get(sample.pid) != sample.start_ticks:
                     continue
             found.append(sample)
         return found
 
-    def _take(self, sample: FileActivity, known: Container[int]) -> None:
+    def _learn_child(self, sample: FileActivity, known: Container[int]) -> None:
         parent = sample.parent_pid
         if parent is not None and (parent in known or parent in self._born):
             self._born[sample.pid] = sample.start_ticks
@@ -278,9 +280,9 @@ class Family:
                 del self._born[next(iter(self._born))]
 
 
-def follow(
+def update_watched(
     samples: Iterable[Sample], population: Population, now_ns: int, wall_minus_monotonic_ns: int
-) -> list[Question]:
+) -> list[FactQuery]:
     """Tell the watched processes what the trace has seen of them, and watch who moves much.
 
     Returns what to ask about the files of processes that had ended before they could be met.
@@ -288,81 +290,83 @@ def follow(
     strangers: dict[tuple[int, int], list[FileActivity]] = {}
     for sample in samples:
         if isinstance(sample, FileActivity):
-            watching = _mover(sample, population, now_ns)
+            watching = _watch_mover(sample, population, now_ns)
             if _is_code(sample.path):
                 continue
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
-                watching.note(sample)
-            elif sample.writes and sample.bytes >= MOVED_BYTES and sample.path is not None:
+                watching.ingest(sample)
+            elif sample.writes and sample.bytes >= WATCH_BYTES and sample.path is not None:
                 files = strangers.setdefault((sample.pid, sample.start_ticks), [])
                 if len(strangers) <= MAX_STRANGERS and len(files) < MAX_FILES_EACH:
                     files.append(sample)
         elif isinstance(sample, FileLifeEvent):
             watching = population.watched.get(sample.pid)
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
-                _follow_life(sample, watching, now_ns)
+                _update_life(sample, watching, now_ns)
     return [
-        _question(View(*who), files, _view_of(population, *who, files), wall_minus_monotonic_ns)
-        for who, files in strangers.items()
+        _unmet_question(ProcessKey(*process), files, _view_of(population, *process, files), wall_minus_monotonic_ns)
+        for process, files in strangers.items()
         if files
     ]
 
 
-def follow_connections(samples: Iterable[Sample], population: Population, now_ns: int) -> None:
+def update_senders(samples: Iterable[Sample], population: Population, now_ns: int) -> None:
     """Look at who sends much, and gets little back, as at who writes to files, until connections are read again.
 
     Only at those who train, or work for one who does: a web server sends for as long as it runs.
     """
-    moved: dict[Watching, tuple[int, int]] = {}
+    transferred: dict[WatchedProcess, tuple[int, int]] = {}
     for sample in samples:
         if isinstance(sample, SocketTraffic):
             watching = population.watched.get(sample.pid)
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
-                (sent, received), before = watching.traced.moved_over(sample), moved.get(watching, (0, 0))
-                moved[watching] = before[0] + sent, before[1] + received
-    for watching, (sent, received) in moved.items():
-        if sent < MOVED_BYTES or received > RETURNED_SHARE * sent:
+                (sent, received), before = watching.traced.ingest_traffic(sample), transferred.get(watching, (0, 0))
+                transferred[watching] = before[0] + sent, before[1] + received
+    for watching, (sent, received) in transferred.items():
+        if sent < WATCH_BYTES or received > RETURNED_SHARE * sent:
             continue
-        if watching.trains or line_of(watching, population.watched):
-            watching.sends(now_ns, now_ns + SENDS_NS)
+        if watching.is_training or training_ancestors(watching, population.watched):
+            watching.record_sending(now_ns, now_ns + SENDING_NS)
 
 
-def _mover(sample: FileActivity, population: Population, now_ns: int) -> Watching | None:
+def _watch_mover(sample: FileActivity, population: Population, now_ns: int) -> WatchedProcess | None:
     watching = population.watched.get(sample.pid)
     if watching is None:
-        population.unwatched.note(sample)
-        if sample.bytes >= MOVED_BYTES and not _is_code(sample.path):
-            return population.meet(sample.pid, sample.start_ticks, now_ns)
+        population.unwatched.ingest(sample)
+        if sample.bytes >= WATCH_BYTES and not _is_code(sample.path):
+            return population.watch_pid(sample.pid, sample.start_ticks, now_ns)
     return watching
 
 
-def _view_of(population: Population, pid: int, start_ticks: int, files: list[FileActivity]) -> View:
+def _view_of(population: Population, pid: int, start_ticks: int, files: list[FileActivity]) -> ProcessKey:
     """Return whose root to look from for a process that may have ended: its own, or that of its parent."""
     parent = population.watched.get(files[0].parent_pid or 0)
-    return View(pid, start_ticks) if parent is None else parent.view
+    return ProcessKey(pid, start_ticks) if parent is None else parent.view
 
 
-def _follow_life(event: FileLifeEvent, watching: Watching, now_ns: int) -> None:
+def _update_life(event: FileLifeEvent, watching: WatchedProcess, now_ns: int) -> None:
     if not _is_code(event.path):
-        watching.traced.acted(event.tid, event.at_ns)
+        watching.traced.record_thread(event.tid, event.at_ns)
     if event.kind == "renamed" and event.path and event.new_path:
-        watching.renamed(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
+        watching.rename(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
     elif event.kind == "mapped" and not _is_code(event.path):
         # of a warm file its pages come in within some hundredths of a second, and the largest without a word
         watching.alert(now_ns, mappings=True)
 
 
-def _question(who: View, files: list[FileActivity], view: View, wall_minus_monotonic_ns: int) -> Question:
+def _unmet_question(
+    process: ProcessKey, files: list[FileActivity], view: ProcessKey, wall_minus_monotonic_ns: int
+) -> FactQuery:
     keys = {os.fsencode(file.path): (file.device, file.inode) for file in files if file.path is not None}
     folders = [folders_of(path) for path in keys]
-    return Question(
-        pid=who.pid,
-        start_ticks=who.start_ticks,
+    return FactQuery(
+        pid=process.pid,
+        start_ticks=process.start_ticks,
         view=view,
         files=tuple(keys),
         folders=tuple(dict.fromkeys(folder for folder, _ in folders)),
-        unshared=tuple(dict.fromkeys(above for _, above in folders if above is not None)),
+        unshared_folders=tuple(dict.fromkeys(above for _, above in folders if above is not None)),
         keys=keys,
         since_ns=min(file.first_ns for file in files) + wall_minus_monotonic_ns - _SLACK_NS,
-        unwritten=True,
+        count_unwritten=True,
     )

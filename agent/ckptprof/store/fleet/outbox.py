@@ -8,22 +8,24 @@ import msgspec
 from sqlalchemy import bindparam, select
 
 from ckptprof.model import Session
+from ckptprof.store.checkpoint_rows import get_sessions
 from ckptprof.store.reader import StoreReader
-from ckptprof.store.rows import get_sessions
 from ckptprof.store.sql.schema import checkpoints
-from ckptprof.store.sql.statements import checkpoints as reading
-from ckptprof.store.sql.statements import sql
+from ckptprof.store.sql.statements import render
+from ckptprof.store.sql.statements import select_checkpoints as reading
 
-MOST_EVENTS = 500  # of a batch
-MOST_BYTES = 1 << 20  # after which a batch is full
-LARGEST_EVENT = 4 << 20  # bytes; none that ckptprof made was a tenth of it
+MAX_BATCH_EVENTS = 500  # of a batch
+FULL_BATCH_BYTES = 1 << 20  # after which a batch is full
+MAX_EVENT_BYTES = 4 << 20  # bytes; none that ckptprof made was a tenth of it
 
-_OF_THE_ROW = ("json", "could not decode", "too big")  # what SQLite says of a row that is the same the next time
+_ROW_ERRORS = ("json", "could not decode", "too big")  # what SQLite says of a row that is the same the next time
 
-_CHANGED = sql(reading(select(checkpoints.c.id).where(checkpoints.c.id == bindparam("changed")), whole=False))
+_SELECT_CHANGED = render(
+    reading(select(checkpoints.c.id).where(checkpoints.c.id == bindparam("changed")), with_details=False)
+)
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
+class ChangedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint as it is stored now."""
 
     id: int  # its number in the database
@@ -34,19 +36,19 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None = None  # why not
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class ChangeBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What changed next."""
 
-    after: int  # the change before it
-    until: int  # the change up to which it is
+    previous_change: int  # the change before it
+    last_change: int  # the change up to which it is
     is_last: bool  # nothing more had changed
-    last_id: int  # the number that the last checkpoint was given, be it still there or not
-    kept_ids: int  # how many checkpoints are there that have a larger number than was asked
-    events: tuple[Changed, ...]
+    newest_id: int  # the number that the last checkpoint was given, be it still there or not
+    remaining_ids: int  # how many checkpoints are there that have a larger number than was asked
+    events: tuple[ChangedCheckpoint, ...]
     sessions: tuple[Session, ...]  # all, the oldest first
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class ShippedPosition(msgspec.Struct, frozen=True, kw_only=True):
     """How far a database was taken."""
 
     change: int = 0
@@ -57,12 +59,12 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 class Outbox(StoreReader):
     """Reads a database that exists; every method raises StoreError with one clear line."""
 
-    def newest(self) -> int:
+    def newest_change(self) -> int:
         """Read the number of the last change; 0: none."""
         with self._snapshot() as raw:
-            return _last_given(raw, "outbox")
+            return _last_sequence_number(raw, "outbox")
 
-    def key(self) -> tuple[str, str] | None:
+    def database_key(self) -> tuple[str, str] | None:
         """Name of the node, and uid of the first session, which identifies the database; None: no session.
 
         They are the first and the last that were begun, whatever their clocks said.
@@ -73,35 +75,41 @@ class Outbox(StoreReader):
             ).fetchone()
             return None if row is None else (str(row[0]), str(row[1]))
 
-    def batch(self, after: int, *, known_id: int) -> Batch:
+    def next_batch(self, after: int, *, newest_known_id: int) -> ChangeBatch:
         """Read the changes after one, in one snapshot; `known_id`: the largest checkpoint id that is known."""
         with self._snapshot() as raw:
-            rows = [*raw.execute("SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?", (after, MOST_EVENTS))]
-            events: list[Changed] = []
-            size = looked_at = 0
+            rows = [
+                *raw.execute("SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?", (after, MAX_BATCH_EVENTS))
+            ]
+            events: list[ChangedCheckpoint] = []
+            size = read_rows = 0
             for _, *changed in rows:
-                looked_at += 1
-                event = _changed(raw, *changed)
+                read_rows += 1
+                event = _read_changed(raw, *changed)
                 if event is None:
                     continue
                 events.append(event)
                 size += len(event.event or "")
-                if size >= MOST_BYTES:
+                if size >= FULL_BATCH_BYTES:
                     break
-            is_last = looked_at == len(rows) < MOST_EVENTS
-            (kept,) = raw.execute("SELECT count(*) FROM checkpoints WHERE id > ?", (known_id,)).fetchone()
-            return Batch(
-                after=after,
-                until=_last_given(raw, "outbox") if is_last else rows[looked_at - 1][0],
+            is_last = read_rows == len(rows) < MAX_BATCH_EVENTS
+            (remaining_ids,) = raw.execute(
+                "SELECT count(*) FROM checkpoints WHERE id > ?", (newest_known_id,)
+            ).fetchone()
+            return ChangeBatch(
+                previous_change=after,
+                last_change=_last_sequence_number(raw, "outbox") if is_last else rows[read_rows - 1][0],
                 is_last=is_last,
-                last_id=_last_given(raw, "checkpoints"),
-                kept_ids=kept,
+                newest_id=_last_sequence_number(raw, "checkpoints"),
+                remaining_ids=remaining_ids,
                 events=tuple(events),
                 sessions=tuple(get_sessions(raw)),
             )
 
 
-def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_ns: int) -> Changed | None:
+def _read_changed(
+    raw: sqlite3.Connection, identity: int, revision: int, first_start_ns: int
+) -> ChangedCheckpoint | None:
     """Read one checkpoint; None if it was deleted. A row that cannot be read does not stop the others."""
     uid: str | None = None
     event: str | None = None
@@ -111,19 +119,21 @@ def _changed(raw: sqlite3.Connection, identity: int, revision: int, first_start_
         if found is None:
             return None
         (uid,) = found
-        (text,) = raw.execute(_CHANGED, {"changed": identity}).fetchone()
-        if len(text) > LARGEST_EVENT:
+        (text,) = raw.execute(_SELECT_CHANGED, {"changed": identity}).fetchone()
+        if len(text) > MAX_EVENT_BYTES:
             problem = f"it has {len(text)} characters"
         else:
             event = text
     except sqlite3.DatabaseError as error:
         problem = str(error)
-        if not any(words in problem.casefold() for words in _OF_THE_ROW):  # of the disk, or of this moment
+        if not any(words in problem.casefold() for words in _ROW_ERRORS):  # of the disk, or of this moment
             raise
-    return Changed(id=identity, uid=uid, revision=revision, first_start_ns=first_start_ns, event=event, problem=problem)
+    return ChangedCheckpoint(
+        id=identity, uid=uid, revision=revision, first_start_ns=first_start_ns, event=event, problem=problem
+    )
 
 
-def _last_given(raw: sqlite3.Connection, table: str) -> int:
+def _last_sequence_number(raw: sqlite3.Connection, table: str) -> int:
     """Last number that a table has assigned, even if its row was deleted; 0: none."""
     row = raw.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
     return 0 if row is None else int(row[0])

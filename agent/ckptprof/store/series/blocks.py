@@ -28,17 +28,17 @@ VERSION = 2
 MAX_COLUMNS = 256
 MAX_POINTS = 1 << 22
 
-Column = Sequence["int | None"]
+ColumnValues = Sequence["int | None"]
 
 _HEADER = struct.Struct("<BBHIII")
 _LINE = struct.Struct("<qq")
 _LENGTH = struct.Struct("<I")
-_NULL, _PLAIN, _LINEAR, _TEXT = range(4)  # the low bits of a kind
+_KIND_NULL, _KIND_PLAIN, _KIND_LINEAR, _KIND_TEXT = range(4)  # the low bits of a kind
 _HAS_NONE = 0x80
 _LINEAR_1, _DENSE, _SPARSE, _TEXT_1 = range(2, 6)  # the low three bits of a kind of format 1, where 1 is constant
 _SCALED = 0x20  # there: the deltas are multiples of a unit
 _DELTA_BYTES = 8
-_TOP = _DELTA_BYTES - 1  # the plane with the signs
+_TOP_PLANE = _DELTA_BYTES - 1  # the plane with the signs
 _SMALL_BYTES = 8192
 _DIGITS = b"0" + b"1" * 255
 _FROM_DIGITS = bytes(byte == ord("1") for byte in range(256))
@@ -50,7 +50,9 @@ class BlockError(ValueError):
     """Bytes that are no block, or a block that claims more than it may hold."""
 
 
-def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: int = 1, compression: int = 6) -> bytes:
+def encode(
+    times_ns: Sequence[int], columns: Sequence[ColumnValues], *, time_unit_ns: int = 1, compression: int = 6
+) -> bytes:
     """Encode points; each column is as long as `times_ns`.
 
     Times are rounded to `time_unit_ns`; values are kept exactly. Raises ValueError on unequal lengths or too many.
@@ -67,11 +69,11 @@ def encode(times_ns: Sequence[int], columns: Sequence[Column], *, time_unit_ns: 
     plain: list[bytes] = []
     for column in (times, *columns):
         kinds.append(_encode_column(column, heads, plain))
-    planes = [(number, plane) for number, plane in enumerate(_split(plain)) if plane.count(0) < len(plane)]
+    planes = [(number, plane) for number, plane in enumerate(_delta_planes(plain)) if plane.count(0) < len(plane)]
     kinds.append(sum(1 << number for number, _ in planes))
     # Of each plane which of its bytes are not zero, a bit each, and then these bytes
-    halves = chain.from_iterable((_bits(plane), plane.translate(None, b"\0")) for _, plane in planes)
-    streams = [bytes(kinds) + b"".join(heads), *halves]
+    plane_streams = chain.from_iterable((_pack_bits(plane), plane.translate(None, b"\0")) for _, plane in planes)
+    streams = [bytes(kinds) + b"".join(heads), *plane_streams]
     size = sum(map(len, streams))
     header = _HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, size)
     if size <= _SMALL_BYTES:  # most of its time would go into setting up a large window
@@ -103,18 +105,18 @@ def decode(block: bytes, max_bytes: int) -> tuple[list[int], list[list[int | Non
         or size > 4 * max_bytes + 4096
     ):
         raise BlockError(f"a block that claims {points} points in {width} columns and {size} bytes")
-    read = _decode if version == VERSION else _decode_1
+    read = _decode if version == VERSION else _decode_format_1
     try:
-        times, *columns = read(_Body(_inflate(block, size)), points, width)
-        seen = [time * unit for time in times if time is not None]
-        if len(seen) != points:
+        times, *columns = read(_BodyReader(_inflate(block, size)), points, width)
+        times_ns = [time * unit for time in times if time is not None]
+        if len(times_ns) != points:
             raise ValueError("no times")  # noqa: TRY301 # one of the faults below
     except (IndexError, ValueError, OverflowError) as error:
         raise BlockError(f"a damaged block: {error}") from error
-    return seen, columns
+    return times_ns, columns
 
 
-def unit_of(block: bytes) -> int:
+def read_time_unit(block: bytes) -> int:
     """Time unit of a block in ns, which the checksum does not cover; raises struct.error."""
     unit: int = _HEADER.unpack_from(block)[4]
     return unit
@@ -131,7 +133,7 @@ def _inflate(block: bytes, size: int) -> bytes:
     return body
 
 
-def _encode_column(column: Column, heads: list[bytes], plain: list[bytes]) -> int:
+def _encode_column(column: ColumnValues, heads: list[bytes], plain: list[bytes]) -> int:
     """Add what a column needs before the planes, and its values, 8 bytes each; return its kind."""
     flag = 0
     if isinstance(column, array) or None not in column:
@@ -139,12 +141,12 @@ def _encode_column(column: Column, heads: list[bytes], plain: list[bytes]) -> in
     else:
         present = bytearray(value is not None for value in column)
         if not any(present):
-            return _NULL
+            return _KIND_NULL
         flag = _HAS_NONE
-        heads.append(_bits(present))
-        full = _filled(column)
+        heads.append(_pack_bits(present))
+        full = _fill_gaps(column)
     if not full:
-        return _NULL
+        return _KIND_NULL
     try:
         values = full if isinstance(full, array) and full.itemsize == _DELTA_BYTES else array("Q", full)
     except OverflowError:
@@ -153,20 +155,20 @@ def _encode_column(column: Column, heads: list[bytes], plain: list[bytes]) -> in
         values = values[:]
         values.byteswap()
     raw = values.tobytes()
-    if not raw[_TOP::_DELTA_BYTES].isascii():
+    if not raw[_TOP_PLANE::_DELTA_BYTES].isascii():
         text = ",".join(map(str, full)).encode()
         heads += (_LENGTH.pack(len(text)), text)
-        return _TEXT | flag
-    step = _step(full, raw)
+        return _KIND_TEXT | flag
+    step = _even_step(full, raw)
     if step is not None:
         heads.append(_LINE.pack(full[0], step))
-        return _LINEAR | flag
+        return _KIND_LINEAR | flag
     heads.append(raw[:_DELTA_BYTES])
     plain.append(raw)
-    return _PLAIN | flag
+    return _KIND_PLAIN | flag
 
 
-def _step(full: Sequence[int], raw: bytes) -> int | None:
+def _even_step(full: Sequence[int], raw: bytes) -> int | None:
     """Constant difference of consecutive values; None if it varies."""
     first, last = full[0], full[-1]
     if first == last:
@@ -177,83 +179,83 @@ def _step(full: Sequence[int], raw: bytes) -> int | None:
     return step if list(full) == list(range(first, last + (step > 0) - (step < 0), step)) else None
 
 
-def _filled(column: Column) -> list[int]:
+def _fill_gaps(column: ColumnValues) -> list[int]:
     """Replace every None by the previous value (the first known one at the start)."""
-    last = next(value for value in column if value is not None)
+    previous = next(value for value in column if value is not None)
     full = []
     for value in column:
         if value is not None:
-            last = value
-        full.append(last)
+            previous = value
+        full.append(previous)
     return full
 
 
-def _split(plain: Sequence[bytes]) -> list[bytes]:
+def _delta_planes(plain: Sequence[bytes]) -> list[bytes]:
     """Split the deltas of columns of values under 2**63 into byte planes."""
     values = b"".join(plain)
     before = b"".join([raw[:_DELTA_BYTES] + raw[:-_DELTA_BYTES] for raw in plain])
-    guards = int.from_bytes((bytes(_TOP) + b"\x80") * (len(values) // _DELTA_BYTES), "little")
+    guards = int.from_bytes((bytes(_TOP_PLANE) + b"\x80") * (len(values) // _DELTA_BYTES), "little")
     # The top bit of each value is 0: set, it keeps what is subtracted from a value from borrowing of the next one
     deltas = ((int.from_bytes(values, "little") | guards) - int.from_bytes(before, "little")) ^ guards
     raw = deltas.to_bytes(len(values), "little")
-    return _inverted([raw[number::_DELTA_BYTES] for number in range(_DELTA_BYTES)])
+    return _invert_negative([raw[number::_DELTA_BYTES] for number in range(_DELTA_BYTES)])
 
 
-def _inverted(planes: list[bytes]) -> list[bytes]:
+def _invert_negative(planes: list[bytes]) -> list[bytes]:
     """Invert the lower bytes of negative deltas; applying it twice restores them."""
-    top = planes[_TOP]
+    top = planes[_TOP_PLANE]
     if top.isascii():
         return planes
     signs = int.from_bytes(top.translate(_SIGNS), "little")
-    lower = ((int.from_bytes(plane, "little") ^ signs).to_bytes(len(plane), "little") for plane in planes[:_TOP])
+    lower = ((int.from_bytes(plane, "little") ^ signs).to_bytes(len(plane), "little") for plane in planes[:_TOP_PLANE])
     return [*lower, top]
 
 
-def _bits(plane: bytes | bytearray) -> bytes:
+def _pack_bits(plane: bytes | bytearray) -> bytes:
     return int(plane.translate(_DIGITS), 2).to_bytes((len(plane) + 7) // 8, "big")
 
 
-class _Body:
+class _BodyReader:
     """Takes an inflated body apart."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body
         self._at = 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         """Consume bytes; raises ValueError if there are too few."""
-        taken = self._body[self._at : self._at + size]
-        if len(taken) != size:
+        part = self._body[self._at : self._at + size]
+        if len(part) != size:
             raise ValueError("it ends early")
         self._at += size
-        return taken
+        return part
 
     def number(self, size: int = _DELTA_BYTES, *, signed: bool = False) -> int:
-        return int.from_bytes(self.take(size), "little", signed=signed)
+        return int.from_bytes(self.read(size), "little", signed=signed)
 
     def text(self, points: int) -> list[int]:
-        text = self.take(self.number(_LENGTH.size))
+        text = self.read(self.number(_LENGTH.size))
         if text.count(b",") != points - 1:
             raise ValueError("a column of another length")
         return [int(word) for word in text.split(b",")]
 
     def mask(self, length: int) -> bytes:
         """Consume a bit mask, one byte of 0 or 1 per bit; raises ValueError on the wrong length."""
-        bits = int.from_bytes(self.take((length + 7) // 8), "big")
+        bits = int.from_bytes(self.read((length + 7) // 8), "big")
         if bits.bit_length() > length:
             raise ValueError("more bits than values")
         return f"{bits:0{length}b}".encode().translate(_FROM_DIGITS)
 
     def plane(self, length: int) -> bytes:
         mask = self.mask(length)
-        busy = self.take(mask.count(1))
+        busy = self.read(mask.count(1))
         # Zeros with places for the others: no loop and no index fills places as fast as formatting does
         return busy if len(busy) == length else mask.replace(b"\1", b"%c") % tuple(busy)
 
     def shuffled(self, code: str, length: int) -> array[int]:
         """Consume numbers stored byte plane by byte plane, lowest first."""
         width = array(code).itemsize
-        raw = self.take(length * width)
+        raw = self.read(length * width)
         return _shuffled(code, [raw[at * length : (at + 1) * length] for at in range(width)])
 
 
@@ -268,59 +270,59 @@ def _shuffled(code: str, planes: Sequence[bytes]) -> array[int]:
     return numbers
 
 
-def _decode(body: _Body, points: int, width: int) -> Iterator[list[int | None]]:
+def _decode(body: _BodyReader, points: int, width: int) -> Iterator[list[int | None]]:
     """Yield the times, in their unit, and the columns."""
-    kinds = body.take(width + 1)
-    which = body.number(1)
+    kinds = body.read(width + 1)
+    plane_mask = body.number(1)
     heads = [_head(kind, points, body) for kind in kinds]
     length = points * sum(values is None for _, _, values in heads)
-    planes = [body.plane(length) if which >> number & 1 else bytes(length) for number in range(_DELTA_BYTES)]
-    deltas = _shuffled("q", _inverted(planes))
+    planes = [body.plane(length) if plane_mask >> number & 1 else bytes(length) for number in range(_DELTA_BYTES)]
+    deltas = _shuffled("q", _invert_negative(planes))
     start = 0
-    for seen, first, values in heads:
+    for present, first, values in heads:
         if values is None:
             deltas[start] = first
-            yield _with_holes(list(accumulate(deltas[start : start + points])), seen)
+            yield _with_none(list(accumulate(deltas[start : start + points])), present)
             start += points
         else:
-            yield _with_holes(values, seen)
+            yield _with_none(values, present)
 
 
-def _head(kind: int, points: int, body: _Body) -> tuple[bytes | None, int, Sequence[int | None] | None]:
+def _head(kind: int, points: int, body: _BodyReader) -> tuple[bytes | None, int, Sequence[int | None] | None]:
     """Mask of present values (None: all), the first value, and all values (None: they are in the planes)."""
-    seen = body.mask(points) if kind & _HAS_NONE else None
+    present = body.mask(points) if kind & _HAS_NONE else None
     form = kind & ~_HAS_NONE
-    if form == _NULL:
+    if form == _KIND_NULL:
         return None, 0, [None] * points
-    if form == _TEXT:
-        return seen, 0, body.text(points)
+    if form == _KIND_TEXT:
+        return present, 0, body.text(points)
     first = body.number()
-    if form == _PLAIN:
-        return seen, first, None
-    if form != _LINEAR:
+    if form == _KIND_PLAIN:
+        return present, first, None
+    if form != _KIND_LINEAR:
         raise ValueError(f"column format {form} is not known")
     step = body.number(signed=True)
-    return seen, first, range(first, first + step * points, step) if step else [first] * points
+    return present, first, range(first, first + step * points, step) if step else [first] * points
 
 
-def _with_holes(values: Sequence[int | None], seen: bytes | None) -> list[int | None]:
-    if seen is None:
+def _with_none(values: Sequence[int | None], present: bytes | None) -> list[int | None]:
+    if present is None:
         return list(values)
-    return [value if was_seen else None for value, was_seen in zip(values, seen, strict=True)]
+    return [value if is_present else None for value, is_present in zip(values, present, strict=True)]
 
 
-def _decode_1(body: _Body, points: int, width: int) -> Iterator[list[int | None]]:
+def _decode_format_1(body: _BodyReader, points: int, width: int) -> Iterator[list[int | None]]:
     """Yield the same of format 1, which 0.1.0 wrote: each column in turn, its deltas in the smallest type that fits.
 
     There are all of them (dense), or those that are not zero with the steps between their places (sparse).
     """
-    for kind in body.take(width + 1):
+    for kind in body.read(width + 1):
         form, code = kind & 7, "bhiq"[kind >> 3 & 3]
-        if form == _NULL:
+        if form == _KIND_NULL:
             yield [None] * points
             continue
-        bits = int.from_bytes(body.take((points + 7) // 8), "little") if kind & _HAS_NONE else None
-        seen = None if bits is None else f"{bits:0{points}b}".encode().translate(_FROM_DIGITS)[: -points - 1 : -1]
+        bits = int.from_bytes(body.read((points + 7) // 8), "little") if kind & _HAS_NONE else None
+        present = None if bits is None else f"{bits:0{points}b}".encode().translate(_FROM_DIGITS)[: -points - 1 : -1]
         values: Sequence[int]
         if form == _TEXT_1:
             values = body.text(points)
@@ -331,13 +333,13 @@ def _decode_1(body: _Body, points: int, width: int) -> Iterator[list[int | None]
             step = body.number(signed=form == _LINEAR_1) if form == _LINEAR_1 or kind & _SCALED else 1
             deltas: Sequence[int] = [step] * (points - 1) if form == _LINEAR_1 else [0] * (points - 1)
             if form in (_DENSE, _SPARSE):
-                moved = body.shuffled(code, points - 1) if form == _DENSE else _sparse(body, code, points - 1)
-                deltas = [delta * step for delta in moved]
+                multiples = body.shuffled(code, points - 1) if form == _DENSE else _sparse(body, code, points - 1)
+                deltas = [delta * step for delta in multiples]
             values = list(accumulate(deltas, initial=first))
-        yield _with_holes(values, seen)
+        yield _with_none(values, present)
 
 
-def _sparse(body: _Body, code: str, length: int) -> list[int]:
+def _sparse(body: _BodyReader, code: str, length: int) -> list[int]:
     busy = body.number(_LENGTH.size)
     if busy > length:
         raise ValueError("more changes than points")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ckptprof.store.series.blocks import BlockError, decode, unit_of
+from ckptprof.store.series.blocks import BlockError, decode, read_time_unit
 from ckptprof.store.sql import ENTITY_BITS, compiled
 
 MINUTE_NS = 60_000_000_000
@@ -25,7 +25,7 @@ TIME_UNIT_NS = 1_000_000  # a hundredth of the fastest tick; the noise below it 
 ROLLUP_UNIT_NS = 1_000_000_000  # of points that lie on whole minutes
 _MAX_NAME = 512
 _encode = msgspec.json.Encoder().encode
-Values = list["int | None"]
+FieldValues = list["int | None"]
 Span = tuple[int, int]
 
 
@@ -33,85 +33,85 @@ class Strip(NamedTuple):
     """Points in the order of time: times in epoch ns, and the values of each field at them."""
 
     times_ns: list[int]
-    columns: dict[str, Values]
+    columns: dict[str, FieldValues]
 
 
-def joined(strips: Sequence[Strip]) -> Strip:
+def join(strips: Sequence[Strip]) -> Strip:
     """Merge strips, sorted by time; of several points at one time the last one wins."""
-    strip = chained(strips)
+    strip = concatenate(strips)
     times = strip.times_ns
     if all(map(lt, times, islice(times, 1, None))):
         return strip
     newest = {time: index for index, time in enumerate(times)}
-    return picked(strip, [newest[time] for time in sorted(newest)])
+    return select_points(strip, [newest[time] for time in sorted(newest)])
 
 
-def chained(strips: Sequence[Strip]) -> Strip:
+def concatenate(strips: Sequence[Strip]) -> Strip:
     """Concatenate consecutive strips; a field that a strip lacks is None there."""
     if len(strips) == 1:
         return strips[0]
     times = list(chain.from_iterable(strip.times_ns for strip in strips))
-    columns: dict[str, Values] = {name: [] for strip in strips for name in strip.columns}
+    columns: dict[str, FieldValues] = {name: [] for strip in strips for name in strip.columns}
     for strip in strips:
         for name, values in columns.items():
             values.extend(strip.columns.get(name) or [None] * len(strip.times_ns))
     return Strip(times, columns)
 
 
-def picked(strip: Strip, indexes: Sequence[int]) -> Strip:
+def select_points(strip: Strip, indexes: Sequence[int]) -> Strip:
     """Select points by index."""
     times = strip.times_ns
     columns = {name: [column[index] for index in indexes] for name, column in strip.columns.items()}
     return Strip([times[index] for index in indexes], columns)
 
 
-def between(strip: Strip, since_ns: int, until_ns: int) -> Strip:
+def slice_with_previous(strip: Strip, since_ns: int, until_ns: int) -> Strip:
     """Points of [since, until] and the one before, which gives the value at `since`."""
-    return _sliced(strip, max(bisect_right(strip.times_ns, since_ns) - 1, 0), bisect_right(strip.times_ns, until_ns))
+    return _slice(strip, max(bisect_right(strip.times_ns, since_ns) - 1, 0), bisect_right(strip.times_ns, until_ns))
 
 
-def cut(strip: Strip, since_ns: int, until_ns: int) -> Strip:
+def slice_between(strip: Strip, since_ns: int, until_ns: int) -> Strip:
     """Points of [since, until]."""
-    return _sliced(strip, bisect_left(strip.times_ns, since_ns), bisect_right(strip.times_ns, until_ns))
+    return _slice(strip, bisect_left(strip.times_ns, since_ns), bisect_right(strip.times_ns, until_ns))
 
 
-def _sliced(strip: Strip, first: int, last: int) -> Strip:
+def _slice(strip: Strip, first: int, last: int) -> Strip:
     if first == 0 and last == len(strip.times_ns):
         return strip
     return Strip(strip.times_ns[first:last], {name: column[first:last] for name, column in strip.columns.items()})
 
 
-def on_grid(strip: Strip, step_ns: int, since_ns: int, until_ns: int, spans: Iterable[Span] | None) -> Strip:
+def sample_on_grid(strip: Strip, step_ns: int, since_ns: int, until_ns: int, spans: Iterable[Span] | None) -> Strip:
     """Values at the multiples of `step_ns` in [since, until] within the spans; None: no gaps."""
     times, indexes = [], []
-    known = strip.times_ns
+    point_times = strip.times_ns
     for start_ns, end_ns in [(since_ns, until_ns)] if spans is None else spans:
         first = -(-max(start_ns, since_ns) // step_ns) * step_ns
         for time in range(first, min(end_ns, until_ns) + 1, step_ns):
-            index = bisect_right(known, time) - 1
+            index = bisect_right(point_times, time) - 1
             if index >= 0:
                 times.append(time)
                 indexes.append(index)
-    return Strip(times, picked(strip, indexes).columns)
+    return Strip(times, select_points(strip, indexes).columns)
 
 
-def without(strip: Strip, after_ns: int, until_ns: int) -> Strip:
+def remove_between(strip: Strip, after_ns: int, until_ns: int) -> Strip:
     """Remove the points of (after, until]."""
     first, last = bisect_right(strip.times_ns, after_ns), bisect_right(strip.times_ns, until_ns)
     columns = {name: column[:first] + column[last:] for name, column in strip.columns.items()}
     return Strip(strip.times_ns[:first] + strip.times_ns[last:], columns)
 
 
-def thinned(strip: Strip, max_bytes: int) -> Strip:
+def thin_out(strip: Strip, max_bytes: int) -> Strip:
     """Keep every n-th point, so that the decoded block takes at most `max_bytes`."""
     points = len(strip.times_ns)
     stride = -(-points * (len(strip.columns) + 1) * 8 // max_bytes)
     if stride <= 1:
         return strip
-    return picked(strip, [*range(0, points - 1, stride), points - 1])
+    return select_points(strip, [*range(0, points - 1, stride), points - 1])
 
 
-def merged_spans(spans: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span]) -> list[Span]:
     """Sort spans and merge those that touch or overlap."""
     merged: list[Span] = []
     for start_ns, end_ns in sorted(spans):
@@ -132,7 +132,7 @@ def split_id(identity: int) -> tuple[int, int]:
     return identity >> ENTITY_BITS, identity & ((1 << ENTITY_BITS) - 1)
 
 
-class Catalogue:
+class EntityCatalogue:
     """The numbers of entities and layouts, remembered; forget them when a transaction fails."""
 
     def __init__(self) -> None:
@@ -144,16 +144,16 @@ class Catalogue:
         self._entities.clear()
         self._layouts.clear()
 
-    def entities(self, connection: Connection, names: Collection[str], seen_ns: int) -> dict[str, int]:
+    def entities(self, connection: Connection, names: Collection[str], observed_ns: int) -> dict[str, int]:
         """Numbers of the entities; unknown ones get new numbers."""
-        known = self._entities
-        if len(known) > 100_000:
-            known.clear()
-        for name in sorted({name for name in names if name not in known}):
-            kept = name[:_MAX_NAME]
-            connection.execute(compiled.ADD_ENTITY, {"name": kept, "seen_ns": seen_ns})
-            known[name] = connection.execute(compiled.ENTITY, {"known": kept}).fetchone()[0]
-        return known
+        numbers = self._entities
+        if len(numbers) > 100_000:
+            numbers.clear()
+        for name in sorted({name for name in names if name not in numbers}):
+            stored_name = name[:_MAX_NAME]
+            connection.execute(compiled.ADD_ENTITY, {"name": stored_name, "seen_ns": observed_ns})
+            numbers[name] = connection.execute(compiled.ENTITY, {"known": stored_name}).fetchone()[0]
+        return numbers
 
     def layout(self, connection: Connection, fields: tuple[str, ...]) -> int:
         """Find the number of a list of field names; an unknown list gets a new one."""
@@ -164,35 +164,35 @@ class Catalogue:
         return self._layouts[fields]
 
 
-def layouts(connection: Connection) -> dict[int, tuple[str, ...]]:
+def read_layouts(connection: Connection) -> dict[int, tuple[str, ...]]:
     """Read all layouts: field names by number."""
     return {number: tuple(text.split(",")) for number, text in connection.execute(compiled.LAYOUTS)}
 
 
-def fetch(connection: Connection, table: str, ids: Collection[int]) -> Iterator[tuple[int, int, bytes]]:
+def fetch_blocks(connection: Connection, table: str, ids: Collection[int]) -> Iterator[tuple[int, int, bytes]]:
     """Yield (id, layout, data) of those of these blocks that exist, by id."""
     yield from connection.execute(compiled.BLOCKS.format(table), {"ids": _encode(list(ids)).decode()})
 
 
-def unpack(layout: int, data: bytes, known: Mapping[int, tuple[str, ...]]) -> Strip:
+def decode_strip(layout: int, data: bytes, layouts: Mapping[int, tuple[str, ...]]) -> Strip:
     """Decode the points of a block; raises BlockError."""
-    fields = known.get(layout)
+    fields = layouts.get(layout)
     if fields is None:
         raise BlockError(f"layout {layout} is not known")
     times, columns = decode(data, MAX_BLOCK_BYTES)
-    if unit_of(data) not in (TIME_UNIT_NS, ROLLUP_UNIT_NS):
+    if read_time_unit(data) not in (TIME_UNIT_NS, ROLLUP_UNIT_NS):
         raise BlockError("a block in another unit of time")  # it would lie in other years, and fill those in between
     if len(columns) != len(fields):
         raise BlockError("a block that does not fit its layout")
     return Strip(times, dict(zip(fields, columns, strict=True)))
 
 
-def put(connection: Connection, table: str, blocks: Iterable[tuple[int, int, bytes]]) -> None:
+def put_blocks(connection: Connection, table: str, blocks: Iterable[tuple[int, int, bytes]]) -> None:
     """Insert or replace blocks, given as (id, layout, data)."""
     rows = ({"id": identity, "layout": layout, "data": data} for identity, layout, data in blocks)
     connection.executemany(compiled.PUT_BLOCK.format(table), rows)
 
 
-def remove(connection: Connection, table: str, ids: Iterable[int]) -> None:
+def remove_blocks(connection: Connection, table: str, ids: Iterable[int]) -> None:
     """Delete blocks by id."""
     connection.executemany(compiled.REMOVE_BLOCK.format(table), ({"block": identity} for identity in ids))

@@ -69,7 +69,7 @@ clock, owner, stored_bytes) VALUES (:uid, :kind, :job, :framework, :step, :ranks
 :status, :moments, :metadata, :written_bytes, :unique_bytes, :overheads, :storage_bytes, :cache, :cost, :measures,
 :blocked, :committed_ns, :limit, :limit_seconds, :limit_confidence, :expected_seconds, :gpu_seconds, :progress,
 :progress_left_out, :sent, :run, :place, :clock, :owner, :stored_bytes) RETURNING id"""
-NOTE_CHANGE = """INSERT OR REPLACE INTO outbox (checkpoint_id, revision, first_start_ns) VALUES (:changed,
+RECORD_CHANGE = """INSERT OR REPLACE INTO outbox (checkpoint_id, revision, first_start_ns) VALUES (:changed,
 (coalesce((SELECT anon_1.revision FROM (SELECT outbox.change AS change, outbox.checkpoint_id AS checkpoint_id,
 outbox.revision AS revision, outbox.first_start_ns AS first_start_ns FROM outbox WHERE outbox.checkpoint_id = :changed)
 AS anon_1), 0) + 1), coalesce((SELECT anon_1.first_start_ns FROM (SELECT outbox.change AS change, outbox.checkpoint_id
@@ -99,7 +99,7 @@ ADD_PENDING = """INSERT INTO untold (uid, data) VALUES (:uid, :data)"""
 FORGET_PENDING = """DELETE FROM untold WHERE untold.uid = :known_uid"""
 PATHS = """SELECT checkpoints.path FROM checkpoints WHERE checkpoints.path IS NOT NULL GROUP BY checkpoints.path ORDER
 BY max(checkpoints.start_ns) DESC LIMIT :most OFFSET 0"""
-CUT = """SELECT json_object('id', checkpoints.id, 'uid', checkpoints.uid, 'kind', checkpoints.kind, 'job',
+INTERRUPTED_SAVES = """SELECT json_object('id', checkpoints.id, 'uid', checkpoints.uid, 'kind', checkpoints.kind, 'job',
 checkpoints.job, 'framework', checkpoints.framework, 'step', checkpoints.step, 'ranks', checkpoints.ranks, 'start_ns',
 checkpoints.start_ns, 'end_ns', checkpoints.end_ns, 'durable_ns', checkpoints.durable_ns, 'bytes', checkpoints.bytes,
 'files', checkpoints.files, 'path', checkpoints.path, 'mode', checkpoints.mode, 'stall_ns', checkpoints.stall_ns,
@@ -151,7 +151,7 @@ AND (EXISTS (SELECT evidence.ordinal FROM evidence WHERE evidence.checkpoint_id 
 ENTITIES = """SELECT entities.name FROM entities ORDER BY entities.name"""
 ADD_ENTITY = """INSERT INTO entities (name, seen_ns) VALUES (:name, :seen_ns) ON CONFLICT DO NOTHING"""
 ENTITY = """SELECT entities.id FROM entities WHERE entities.name = :known"""
-SEE_ENTITY = """UPDATE entities SET seen_ns=max(entities.seen_ns, :newest_ns) WHERE entities.id = :entity"""
+UPDATE_ENTITY = """UPDATE entities SET seen_ns=max(entities.seen_ns, :newest_ns) WHERE entities.id = :entity"""
 EXPIRE_ENTITIES = """DELETE FROM entities WHERE entities.seen_ns < :limit_ns"""
 ADD_LAYOUT = """INSERT INTO layouts (fields) VALUES (:fields) ON CONFLICT DO NOTHING"""
 LAYOUT = """SELECT layouts.id FROM layouts WHERE layouts.fields = :known"""

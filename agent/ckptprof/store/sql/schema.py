@@ -11,7 +11,7 @@ import sqlalchemy as sa
 metadata = sa.MetaData()
 
 
-class _Truth(sa.Boolean):
+class _BooleanInteger(sa.Boolean):
     __visit_name__ = "INTEGER"  # as SQLite names what it keeps
 
 
@@ -19,7 +19,7 @@ def _text(name: str, *, nullable: bool = False, unique: bool = False, default: s
     return sa.Column(name, sa.Text, nullable=nullable, unique=unique, server_default=default)
 
 
-def _whole(name: str, *, nullable: bool = False, default: int | None = None) -> sa.Column[int]:
+def _integer(name: str, *, nullable: bool = False, default: int | None = None) -> sa.Column[int]:
     return sa.Column(
         name, sa.Integer, nullable=nullable, server_default=None if default is None else sa.text(str(default))
     )
@@ -54,10 +54,10 @@ sessions = sa.Table(
     _text("kernel"),
     _text("version"),
     _text("level"),
-    _whole("start_ns"),
-    _whole("end_ns"),
-    sa.Column("clean", _Truth, nullable=False),
-    _whole("dropped_frames"),
+    _integer("start_ns"),
+    _integer("end_ns"),
+    sa.Column("clean", _BooleanInteger, nullable=False),
+    _integer("dropped_frames"),
 )
 checkpoints = sa.Table(
     "checkpoints",
@@ -67,16 +67,16 @@ checkpoints = sa.Table(
     _text("kind"),
     _text("job"),
     _text("framework", nullable=True),
-    _whole("step", nullable=True),
-    _whole("ranks", nullable=True),
-    _whole("start_ns"),
-    _whole("end_ns"),
-    _whole("durable_ns", nullable=True),
-    _whole("bytes"),
-    _whole("files"),
+    _integer("step", nullable=True),
+    _integer("ranks", nullable=True),
+    _integer("start_ns"),
+    _integer("end_ns"),
+    _integer("durable_ns", nullable=True),
+    _integer("bytes"),
+    _integer("files"),
     _text("path", nullable=True),
     _text("mode", nullable=True),
-    _whole("stall_ns", nullable=True),
+    _integer("stall_ns", nullable=True),
     _text("level"),
     _real("confidence", nullable=False),
     _text("pattern_class", nullable=True),
@@ -87,28 +87,28 @@ checkpoints = sa.Table(
     _text("status", default="complete"),
     _text("moments", default="{}"),  # JSON
     _text("metadata", default="{}"),  # JSON
-    _whole("written_bytes", nullable=True),
-    _whole("unique_bytes", nullable=True),
+    _integer("written_bytes", nullable=True),
+    _integer("unique_bytes", nullable=True),
     _text("overheads", default="[]"),  # JSON, a list of objects
-    _whole("storage_bytes", nullable=True),
+    _integer("storage_bytes", nullable=True),
     _text("cache", nullable=True),
     _text("cost", nullable=True),  # JSON
     _text("measures", nullable=True),  # JSON without what was not seen; a hundred times as long as the verdict
     _text("blocked", default="[]"),  # JSON, a list of [start, end]
-    _whole("committed_ns", nullable=True),  # this and what follows: of the JSON above, for views and other programs
+    _integer("committed_ns", nullable=True),  # this and what follows: of the JSON above, for views and other programs
     _text("limit", nullable=True),
     _real("limit_seconds"),
     _real("limit_confidence"),
     _real("expected_seconds"),
     _real("gpu_seconds"),
     _blob("progress", nullable=True),  # a block of the points of all streams (progress.py)
-    _whole("progress_left_out", default=0),
+    _integer("progress_left_out", default=0),
     _text("sent", nullable=True),  # JSON
     _text("run", nullable=True),  # JSON, as are the next two
     _text("place", nullable=True),
     _text("clock", nullable=True),
-    _whole("owner", nullable=True),
-    _whole("stored_bytes", default=5600),  # about what it takes here, without its measures
+    _integer("owner", nullable=True),
+    _integer("stored_bytes", default=5600),  # about what it takes here, without its measures
     sa.Index("checkpoints_by_start", "start_ns"),
     sa.Index("checkpoints_by_owner", "owner", "start_ns", "stored_bytes"),
     sqlite_autoincrement=True,
@@ -117,12 +117,12 @@ writers = sa.Table(
     "writers",
     metadata,
     *_of_checkpoint(),
-    _whole("pid"),
+    _integer("pid"),
     _text("comm"),
-    _whole("bytes"),
-    _whole("rank", nullable=True),
-    _whole("start_ns", nullable=True),
-    _whole("end_ns", nullable=True),
+    _integer("bytes"),
+    _integer("rank", nullable=True),
+    _integer("start_ns", nullable=True),
+    _integer("end_ns", nullable=True),
     _text("role", nullable=True),
     sqlite_with_rowid=False,
 )
@@ -139,13 +139,13 @@ streams = sa.Table(
     "streams",
     metadata,
     *_of_checkpoint(),
-    _whole("pid"),
+    _integer("pid"),
     _text("comm"),
     _text("path"),
-    _whole("bytes"),
-    _whole("size", nullable=True),
-    _whole("start_ns"),
-    _whole("end_ns"),
+    _integer("bytes"),
+    _integer("size", nullable=True),
+    _integer("start_ns"),
+    _integer("end_ns"),
     _text("class", nullable=True),
     _text("seen_by"),
     sqlite_with_rowid=False,
@@ -156,16 +156,16 @@ devices = sa.Table(
     *_of_checkpoint(),
     _text("device"),
     _text("kind"),
-    _whole("read_bytes"),
-    _whole("written_bytes"),
+    _integer("read_bytes"),
+    _integer("written_bytes"),
     _real("busy_seconds"),
     _text("under", nullable=True),
-    _whole("requests", nullable=True),
+    _integer("requests", nullable=True),
     _real("mean_request_bytes"),
     _real("sequential_share_bytes"),
     _real("latency_p50_seconds"),
     _real("latency_p99_seconds"),
-    _whole("max_in_flight", nullable=True),
+    _integer("max_in_flight", nullable=True),
     sqlite_with_rowid=False,
 )
 outbox = sa.Table(  # of each checkpoint its last change
@@ -175,18 +175,18 @@ outbox = sa.Table(  # of each checkpoint its last change
     sa.Column(
         "checkpoint_id", sa.Integer, sa.ForeignKey("checkpoints.id", ondelete="CASCADE"), nullable=False, unique=True
     ),
-    _whole("revision"),  # how often it was stored, this time included
-    _whole("first_start_ns"),  # when it began as it was stored first
+    _integer("revision"),  # how often it was stored, this time included
+    _integer("first_start_ns"),  # when it began as it was stored first
     sqlite_autoincrement=True,
 )
-untold = sa.Table(
+pending = sa.Table(
     "untold", metadata, sa.Column("uid", sa.Text, primary_key=True), _blob("data"), sqlite_with_rowid=False
 )
 entities = sa.Table(
-    "entities", metadata, _id(), _text("name", unique=True), _whole("seen_ns"), sqlite_autoincrement=True
+    "entities", metadata, _id(), _text("name", unique=True), _integer("seen_ns"), sqlite_autoincrement=True
 )
 layouts = sa.Table("layouts", metadata, _id(), _text("fields", unique=True))
 # Of minutes as they were written, of hours in full resolution, and of days the values at the end of each minute
 blocks = sa.Table(
-    sa.quoted_name("{0}", quote=False), sa.MetaData(), _id(), _whole("layout"), _blob("data")
+    sa.quoted_name("{0}", quote=False), sa.MetaData(), _id(), _integer("layout"), _blob("data")
 )  # its name is filled in where a statement is run

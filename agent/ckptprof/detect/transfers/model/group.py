@@ -6,19 +6,21 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from ckptprof.detect.tolerances import NEARLY_ALL
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.process_counters import Histories, Interval
+from ckptprof.detect.world.process_counters import ProcessHistories, ProcessInterval
 from ckptprof.model import Level
 
 
 def level_of(transfers: Iterable[Transfer]) -> Level:
     """Return `trace` if the operations of nearly all that was not moved by mappings were counted."""
-    exact = others = 0
+    counted_bytes = other_bytes = 0
     for transfer in transfers:
         if transfer.is_counted:
-            exact += transfer.bytes
+            counted_bytes += transfer.bytes
         elif not transfer.is_mapped:
-            others += transfer.bytes
-    return Level.TRACE if exact > 0 and exact >= NEARLY_ALL * (exact + others) else Level.POLL
+            other_bytes += transfer.bytes
+    return (
+        Level.TRACE if counted_bytes > 0 and counted_bytes >= NEARLY_ALL * (counted_bytes + other_bytes) else Level.POLL
+    )
 
 
 def edges_of(group: Collection[Transfer]) -> tuple[int, int]:
@@ -26,14 +28,14 @@ def edges_of(group: Collection[Transfer]) -> tuple[int, int]:
     return min(one.start_ns for one in group), max(one.end_ns for one in group)
 
 
-def intervals_of(group: Collection[Transfer], histories: Histories) -> Iterator[Interval]:
+def intervals_of(group: Collection[Transfer], histories: ProcessHistories) -> Iterator[ProcessInterval]:
     """Yield what the processes of a group moved while it went on, process by process."""
     edges = edges_of(group)
     for process in dict.fromkeys(one.process for one in group):
         yield from histories[process].between(*edges)
 
 
-def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int, int, int]]:
+def points_of(group: Sequence[Transfer], histories: ProcessHistories) -> list[tuple[int, int, int]]:
     """Return (start, end, bytes) of what was moved, in no order, cut to the edges of the group.
 
     By the operations of the group where these were counted, else by the counters of its processes.
@@ -46,7 +48,7 @@ def points_of(group: Sequence[Transfer], histories: Histories) -> list[tuple[int
     start_ns, end_ns = edges_of(group)
     points: list[tuple[int, int, int]] = []
     for interval in intervals_of(group, histories):
-        if (moved := interval.resident_bytes if mapped else interval.moved(writes=writes)) > 0:
+        if (transferred := interval.resident_bytes if mapped else interval.transferred(writes=writes)) > 0:
             low_ns, high_ns = max(interval.start_ns, start_ns), min(interval.end_ns, end_ns)
-            points.append((low_ns, max(high_ns, low_ns + 1), moved))
+            points.append((low_ns, max(high_ns, low_ns + 1), transferred))
     return points

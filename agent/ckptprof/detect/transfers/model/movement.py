@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ckptprof.detect.tolerances import WHOLE_SHARE
-from ckptprof.detect.transfers.model.operations import silent_of
+from ckptprof.detect.transfers.model.operations import unevented_bytes_of
 from ckptprof.model import Succession
 from ckptprof_collectors.samples import FileActivity
 
@@ -22,32 +22,38 @@ class Movement(NamedTuple):
     tid: int | None = None  # None: of several threads
 
 
-def movement_of(earlier: FileActivity | None, activity: FileActivity, start_ns: int) -> Movement:
+def measure_movement(earlier: FileActivity | None, activity: FileActivity, start_ns: int) -> Movement:
     """Return what a session did since an earlier sample of it, or since its begin."""
-    moved = activity.bytes - (earlier.bytes if earlier else 0)
+    transferred = activity.bytes - (earlier.bytes if earlier else 0)
     end_ns = max(activity.last_ns, start_ns + 1)
-    if silent_of(activity):  # of a mapping, counted at its end: how far its pages went was not told
-        return Movement(start_ns, end_ns, moved, tid=activity.tid)
-    low, high, forward = _begun(activity) if earlier is None else _gone_on(earlier, activity, moved)
+    if unevented_bytes_of(activity):  # of a mapping, counted at its end: how far its pages went was not told
+        return Movement(start_ns, end_ns, transferred, tid=activity.tid)
+    low, high, forward = _range_so_far(activity) if earlier is None else _range_since(earlier, activity, transferred)
     order = Succession.BACK
     if forward:
-        order = Succession.NEXT if _fills(moved, high - low) else Succession.ON
-    return Movement(start_ns, end_ns, moved, low, high, order, activity.tid)
+        order = Succession.NEXT if _fills(transferred, high - low) else Succession.ON
+    return Movement(start_ns, end_ns, transferred, low, high, order, activity.tid)
 
 
-def _begun(first: FileActivity) -> tuple[int, int, bool]:
+def _range_so_far(first: FileActivity) -> tuple[int, int, bool]:
     """Return (low, high, whether it went forward) of all that a session did so far.
 
     Who looks at the end of a file before reading it, or goes back for a header, goes forward with nearly all bytes;
     who goes over the same twice does not.
     """
-    low, high = first.low_offset, first.high_offset
+    low_offset, high_offset = first.low_offset, first.high_offset
     in_order = first.sequential_bytes >= WHOLE_SHARE * first.bytes
-    once = WHOLE_SHARE * first.bytes <= high - low
-    return low, high, in_order and once and (first.end_offset == high or _fills(first.bytes, high - low))
+    is_without_repeats = WHOLE_SHARE * first.bytes <= high_offset - low_offset
+    return (
+        low_offset,
+        high_offset,
+        in_order
+        and is_without_repeats
+        and (first.end_offset == high_offset or _fills(first.bytes, high_offset - low_offset)),
+    )
 
 
-def _gone_on(earlier: FileActivity, later: FileActivity, moved: int) -> tuple[int, int, bool]:
+def _range_since(earlier: FileActivity, later: FileActivity, transferred: int) -> tuple[int, int, bool]:
     """Return the same of what came after an earlier sample.
 
     A header that is written anew between two parts is no other order: nearly all went where nobody had been before.
@@ -55,17 +61,17 @@ def _gone_on(earlier: FileActivity, later: FileActivity, moved: int) -> tuple[in
     operations = later.operations - earlier.operations
     if later.sequential_operations - earlier.sequential_operations >= operations:
         return earlier.end_offset, later.end_offset, True
-    in_order = later.sequential_bytes - earlier.sequential_bytes >= WHOLE_SHARE * moved
-    if in_order and later.high_offset - earlier.high_offset >= WHOLE_SHARE * moved:
+    in_order = later.sequential_bytes - earlier.sequential_bytes >= WHOLE_SHARE * transferred
+    if in_order and later.high_offset - earlier.high_offset >= WHOLE_SHARE * transferred:
         return earlier.high_offset, later.high_offset, True
     return later.low_offset, later.high_offset, False
 
 
-def _fills(moved: int, stretch: int) -> bool:
-    return moved >= WHOLE_SHARE * stretch
+def _fills(transferred: int, stretch: int) -> bool:
+    return transferred >= WHOLE_SHARE * stretch
 
 
-def merged(one: Movement, other: Movement) -> Movement:
+def merge_movements(one: Movement, other: Movement) -> Movement:
     """Return two movements of a file as one; the order of what several threads did is not known."""
     first, second = sorted((one, other), key=lambda each: each.start_ns)
     times = first.start_ns, max(first.end_ns, second.end_ns), first.bytes + second.bytes
@@ -73,14 +79,14 @@ def merged(one: Movement, other: Movement) -> Movement:
     if first.low_offset is None or second.low_offset is None or first.high_offset is None or second.high_offset is None:
         return Movement(*times, tid=tid)
     low, high = min(first.low_offset, second.low_offset), max(first.high_offset, second.high_offset)
-    return Movement(*times, low, high, _order(first, second, high - low), tid)
+    return Movement(*times, low, high, _merged_order(first, second, high - low), tid)
 
 
-def _order(first: Movement, second: Movement, stretch: int) -> Succession | None:
+def _merged_order(first: Movement, second: Movement, stretch: int) -> Succession | None:
     """Return the order of both together, of one thread."""
     if first.tid is None or first.tid != second.tid or first.order is None or second.order is None:
         return None
-    back = Succession.BACK in (first.order, second.order)
-    if back or (second.low_offset or 0) < (first.high_offset or 0):
+    has_back = Succession.BACK in (first.order, second.order)
+    if has_back or (second.low_offset or 0) < (first.high_offset or 0):
         return Succession.BACK
     return Succession.NEXT if _fills(first.bytes + second.bytes, stretch) else Succession.ON

@@ -11,7 +11,7 @@ from ckptprof.detect.tolerances import ALL_SHARE
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
 LARGE_BYTES = 1 << 20
-_COUNTS = (
+_COUNTER_FIELDS = (
     "operations",
     "bytes",
     "consecutive_operations",
@@ -26,12 +26,12 @@ _COUNTS = (
 )
 
 
-class Operations(NamedTuple):
+class OperationSums(NamedTuple):
     """The sums over all sessions; times are CLOCK_MONOTONIC."""
 
     number: int
     bytes: int  # by calls and by page faults
-    silent_bytes: int  # of them: of a mapping, without an event; all that shows order and size is without these
+    unevented_bytes: int  # of them: of a mapping, without an event; all that shows order and size is without these
     consecutive_operations: int
     consecutive_bytes: int
     sequential_operations: int
@@ -47,12 +47,14 @@ class Operations(NamedTuple):
     high_offset: int
     gap_bytes: int  # of the files' stretches that were passed, what was not moved
     kinds: int
-    pooled: bool  # threads that filled the file together: each goes ahead with gaps, all of them leave none
+    is_shared_by_threads: (
+        bool  # threads that filled the file together: each goes ahead with gaps, all of them leave none
+    )
     error: int | None  # errno of a call after which the thread that made it moved nothing more
 
 
-_ADDED = (
-    "number", "bytes", "silent_bytes", "consecutive_operations", "consecutive_bytes", "sequential_operations",
+_SUMMED_FIELDS = (
+    "number", "bytes", "unevented_bytes", "consecutive_operations", "consecutive_bytes", "sequential_operations",
     "sequential_bytes", "large_bytes", "direct_bytes", "faulted_bytes", "timed_operations", "gap_bytes",
 )  # fmt: skip
 _UNMAPPED = OperationKind.UNMAPPED.value  # a flag's own `&` takes ten times as long
@@ -60,20 +62,20 @@ _IN_KERNEL = (OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
 
 
-def sums_of_one(session: FileActivity) -> Operations:
+def session_sums(session: FileActivity) -> OperationSums:
     """Return the sums of a transfer of one session, as nearly all are."""
-    silent_bytes = silent_of(session)
-    unordered = silent_bytes > 0
+    unevented_bytes = unevented_bytes_of(session)
+    has_unevented = unevented_bytes > 0
     last_ns = max(session.first_ns, session.last_ns)
-    return Operations(
-        number=session.operations - unordered,
+    return OperationSums(
+        number=session.operations - has_unevented,
         bytes=session.bytes,
-        silent_bytes=silent_bytes,
-        consecutive_operations=session.consecutive_operations - unordered,
-        consecutive_bytes=session.consecutive_bytes - silent_bytes,
-        sequential_operations=session.sequential_operations - unordered,
-        sequential_bytes=session.sequential_bytes - silent_bytes,
-        large_bytes=session.large_bytes - silent_bytes,
+        unevented_bytes=unevented_bytes,
+        consecutive_operations=session.consecutive_operations - has_unevented,
+        consecutive_bytes=session.consecutive_bytes - unevented_bytes,
+        sequential_operations=session.sequential_operations - has_unevented,
+        sequential_bytes=session.sequential_bytes - unevented_bytes,
+        large_bytes=session.large_bytes - unevented_bytes,
         direct_bytes=session.direct_bytes,
         faulted_bytes=session.faulted_bytes,
         timed_operations=session.timed_operations,
@@ -84,29 +86,29 @@ def sums_of_one(session: FileActivity) -> Operations:
         high_offset=session.high_offset,
         gap_bytes=max(0, session.high_offset - session.low_offset - session.bytes),
         kinds=session.kinds,
-        pooled=False,
+        is_shared_by_threads=False,
         error=session.error if (session.failed_ns or 0) > session.last_ns else None,
     )
 
 
-class Together:
+class SessionTotals:
     """The sums over several sessions. What a sample costs does not grow with them: a thread may live for one call."""
 
-    __slots__ = ("_added", "_backward", "_failures", "_moved_ns", "_sums", "_timed")
+    __slots__ = ("_added", "_backward", "_failures", "_last_transfer_ns", "_sums", "_timed")
 
     def __init__(self, session: FileActivity) -> None:
-        self._sums = sums_of_one(session)
-        self._added = [getattr(self._sums, name) for name in _ADDED]
-        self._moved_ns: dict[int, int] = {}  # by thread: when it last moved a byte
+        self._sums = session_sums(session)
+        self._added = [getattr(self._sums, name) for name in _SUMMED_FIELDS]
+        self._last_transfer_ns: dict[int, int] = {}  # by thread: when it last moved a byte
         self._failures: list[tuple[int, int, int]] = []  # a heap, the last one first: (-time, thread, errno)
         self._backward = self._timed = 0  # sessions that went back, and that were timed
         self._observe(None, session)
 
-    def take(self, earlier: FileActivity | None, later: FileActivity) -> None:
+    def ingest(self, earlier: FileActivity | None, later: FileActivity) -> None:
         """Take a later sample of a session, or its first one."""
-        sums, one = self._sums, sums_of_one(later)
-        before = None if earlier is None else sums_of_one(earlier)
-        for at, name in enumerate(_ADDED):
+        sums, one = self._sums, session_sums(later)
+        before = None if earlier is None else session_sums(earlier)
+        for at, name in enumerate(_SUMMED_FIELDS):
             self._added[at] += getattr(one, name) - (0 if before is None else getattr(before, name))
         self._sums = sums._replace(
             call_ns=(sums.call_ns or 0) + (one.call_ns or 0) - (0 if before is None else before.call_ns or 0),
@@ -117,38 +119,38 @@ class Together:
         self._observe(earlier, later)
 
     def _observe(self, earlier: FileActivity | None, later: FileActivity) -> None:
-        self._moved_ns[later.tid] = max(self._moved_ns.get(later.tid, 0), later.last_ns)
+        self._last_transfer_ns[later.tid] = max(self._last_transfer_ns.get(later.tid, 0), later.last_ns)
         self._backward += _goes_back(later) - (earlier is not None and _goes_back(earlier))
         self._timed += (later.call_ns is not None) - (earlier is not None and earlier.call_ns is not None)
         if later.failed_ns is not None and (earlier is None or later.failed_ns != earlier.failed_ns):
             heapq.heappush(self._failures, (-later.failed_ns, later.tid, later.error or 0))
-            if len(self._failures) > 2 * len(self._moved_ns):  # the last one of each thread is enough
+            if len(self._failures) > 2 * len(self._last_transfer_ns):  # the last one of each thread is enough
                 last = {tid: (failed_ns, tid, error) for failed_ns, tid, error in sorted(self._failures, reverse=True)}
                 self._failures = sorted(last.values())
 
-    def sums(self) -> Operations:
+    def sums(self) -> OperationSums:
         """Return the sums by now."""
-        sums = self._sums._replace(**dict(zip(_ADDED, self._added, strict=True)))
-        sums = sums._replace(call_ns=sums.call_ns if self._timed else None, error=self._broke_off())
-        if not self._is_pooled(sums):
+        sums = self._sums._replace(**dict(zip(_SUMMED_FIELDS, self._added, strict=True)))
+        sums = sums._replace(call_ns=sums.call_ns if self._timed else None, error=self._last_error())
+        if not self._is_shared_by_threads(sums):
             return sums
-        ordered = sums.bytes - sums.silent_bytes
+        ordered = sums.bytes - sums.unevented_bytes
         return sums._replace(
-            consecutive_operations=sums.number, consecutive_bytes=ordered, gap_bytes=0, pooled=True,
+            consecutive_operations=sums.number, consecutive_bytes=ordered, gap_bytes=0, is_shared_by_threads=True,
             large_bytes=ordered if ordered >= LARGE_BYTES else 0,
         )  # fmt: skip
 
-    def _broke_off(self) -> int | None:
+    def _last_error(self) -> int | None:
         """Return the last error that no thread got over: one that goes on has tried again, or has written elsewhere."""
-        while self._failures and -self._failures[0][0] <= self._moved_ns[self._failures[0][1]]:
+        while self._failures and -self._failures[0][0] <= self._last_transfer_ns[self._failures[0][1]]:
             heapq.heappop(self._failures)
         return (self._failures[0][2] or None) if self._failures else None
 
-    def _is_pooled(self, sums: Operations) -> bool:
+    def _is_shared_by_threads(self, sums: OperationSums) -> bool:
         """Return whether several threads filled one stretch of the file: none goes back, no byte is moved twice."""
         stretch = sums.high_offset - sums.low_offset
         return (
-            len(self._moved_ns) > 1
+            len(self._last_transfer_ns) > 1
             and not self._backward
             and sums.bytes > 0
             and ALL_SHARE * stretch <= sums.bytes <= stretch / ALL_SHARE
@@ -159,14 +161,14 @@ def _goes_back(session: FileActivity) -> bool:
     return session.sequential_operations != session.operations
 
 
-def silent_of(session: FileActivity) -> int:
+def unevented_bytes_of(session: FileActivity) -> int:
     """Return the bytes of a mapping without an event: its end counts them as one operation larger than a fault."""
     if not session.kinds & _UNMAPPED:
         return 0
-    return max((moved for low, _, moved in session.sizes if low > FAULT_AROUND_BYTES), default=0)
+    return max((transferred for low, _, transferred in session.sizes if low > FAULT_AROUND_BYTES), default=0)
 
 
-def since(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
+def start_of_new_ns(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
     """Return when that began which is new in a later sample; `before_ns` is the look at which it was not counted.
 
     A call is counted when it returns: one that takes long began before that look.
@@ -177,13 +179,13 @@ def since(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
     return max(earlier.last_ns, min(before_ns, later.last_ns - in_calls_ns))
 
 
-def minus(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActivity:
+def subtract(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActivity:
     """Return what a session did after an earlier sample of it; offsets before and after cannot be ordered apart."""
-    sizes = {low: (operations, moved) for low, operations, moved in later.sizes}
-    for low, operations, moved in earlier.sizes:
-        after = sizes.get(low, (0, 0))
-        sizes[low] = (max(0, after[0] - operations), max(0, after[1] - moved))
-    counts = {name: max(0, getattr(later, name) - getattr(earlier, name)) for name in _COUNTS}
+    sizes = {low: (operations, transferred) for low, operations, transferred in later.sizes}
+    for low, operations, transferred in earlier.sizes:
+        remaining = sizes.get(low, (0, 0))
+        sizes[low] = (max(0, remaining[0] - operations), max(0, remaining[1] - transferred))
+    counts = {name: max(0, getattr(later, name) - getattr(earlier, name)) for name in _COUNTER_FIELDS}
     failed = counts["failed_operations"] > 0
     return msgspec.structs.replace(
         later,

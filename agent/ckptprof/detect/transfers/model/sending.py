@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-FURTHER = ""
-SENT = "tcp:"  # begins what stands in place of a path
+OTHER_ADDRESSES = ""
+SENT_PREFIX = "tcp:"  # begins what stands in place of a path
 
 
 class Sending(NamedTuple):

@@ -7,36 +7,36 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import COMMIT_NS, EDGE_NS
-from ckptprof.detect.transfers.model.looks import Look
+from ckptprof.detect.tolerances import COMMIT_NS, EDGE_TOLERANCE_NS
 from ckptprof.detect.transfers.model.movement import Movement
-from ckptprof.detect.transfers.model.operations import Operations
+from ckptprof.detect.transfers.model.operations import OperationSums
 from ckptprof.detect.transfers.model.phase import Phase
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.sending import Sending
-from ckptprof.detect.world.clock import Clock
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.frameworks.names import Name, read_name
-from ckptprof.frameworks.words import NAMELESS
+from ckptprof.detect.world.recording_clock import RecordingClock
+from ckptprof.frameworks.file_names import FileName, parse_name
+from ckptprof.frameworks.name_words import NAMELESS
 from ckptprof_collectors.samples import FileActivity, FileFact
 
-Estimate = tuple[int, int, int]  # start, end, bytes
-NOTHING: Estimate = (0, 0, 0)
-_UNNAMED = read_name("")
+TransferEstimate = tuple[int, int, int]  # start, end, bytes
+NO_ESTIMATE: TransferEstimate = (0, 0, 0)
+_NO_NAME = parse_name("")
 _COUNTED_EDGE_NS = 20_000_000  # of operations that were counted: the counters are exact to a tick
 
 
-class Bounds(NamedTuple):
+class ValueBounds(NamedTuple):
     """A value that was not seen exactly: what it is at least, most likely, and at most."""
 
-    least: int
+    min: int
     best: int
-    most: int
+    max: int
 
-    def narrowed(self, value: int | None, slack: int = 0) -> Bounds:
+    def narrow(self, value: int | None, slack: int = 0) -> ValueBounds:
         """Take an observation, which narrows the bounds to a point; one outside of them, give or take, is of others."""
-        if value is None or not self.least - slack <= value <= self.most + slack:
+        if value is None or not self.min - slack <= value <= self.max + slack:
             return self
-        return Bounds(value, value, value)
+        return ValueBounds(value, value, value)
 
 
 @dataclass(slots=True, eq=False)
@@ -62,71 +62,75 @@ class Transfer:
     append: bool = False
     direct: bool = False
     unlinked: bool = False  # at each look it had no name, or none any more
-    retried: Transfer | None = None  # what was written before its file was emptied, if it was not closed for that
+    before_truncation: Transfer | None = (
+        None  # what was written before its file was emptied, if it was not closed for that
+    )
     size: int = 0  # of the file
-    looks: Sequence[Look] = ()
+    samples: Sequence[PositionSample] = ()
     mapped_bytes: int = 0  # how much of the file was seen in the memory of its process
-    reach: int = 0  # how far its process can have written it by when it was known to be closed; 0: not counted
+    max_written_bytes: int = (
+        0  # how far its process can have written it by when it was known to be closed; 0: not counted
+    )
     # What is learnt of its file, up to its judgement.
     fact: FileFact | None = None
     fact_at_ns: int = 0
     earlier_path: str | None = None  # the temporary name under which it was written
-    is_size_said: bool = True  # by its file system, else it is what its process wrote meanwhile
+    is_size_reported: bool = True  # by its file system, else it is what its process wrote meanwhile
     # What is estimated of it, anew in each round that it waits.
-    name: Name = _UNNAMED  # what its path says
-    named: str = ""  # the path of which that was said
+    name: FileName = _NO_NAME  # what its path says
+    name_path: str = ""  # the path of which that was said
     start_ns: int = 0
     end_ns: int = 0
     bytes: int = 0
     temporary: bool = False  # its name is not the last one: a rename may follow
     is_open: bool = False  # it goes on: only to be waited for
     is_awaited: bool = False  # it goes on, or the reading of its stage does
-    staged: Transfer | None = None  # the file elsewhere that it was written to first, to be copied from there
-    copied_from: Sequence[Transfer] = ()  # what it stands for: the stage, and its reading
-    estimate: Estimate = NOTHING  # the last one by itself
-    estimated_from: tuple[object, ...] | None = None  # what that depended on; None: on more than is told apart
+    staging_file: Transfer | None = None  # the file elsewhere that it was written to first, to be copied from there
+    stands_for: Sequence[Transfer] = ()  # what it stands for: the stage, and its reading
+    estimate: TransferEstimate = NO_ESTIMATE  # the last one by itself
+    estimate_inputs: tuple[object, ...] | None = None  # what that depended on; None: on more than is told apart
 
     # What is done to it.
 
-    def judged(self) -> None:
+    def mark_classified(self) -> None:
         """Take note that it was judged: what is seen of the same later is another one."""
-        self.phase = Phase.JUDGED
+        self.phase = Phase.CLASSIFIED
 
-    def begin_with(self, earlier: Transfer) -> None:
+    def extend_back_to(self, earlier: Transfer) -> None:
         """Take another one as its begin."""
         self.first_ns, self.before_ns = min(self.first_ns, earlier.first_ns), min(self.before_ns, earlier.before_ns)
 
-    def settle_retried(self, *, stayed_open: bool) -> None:
+    def resolve_truncation(self, *, stayed_open: bool) -> None:
         """Take what was written before its file was emptied as its begin, if its process had it open all the time."""
-        if stayed_open and self.retried is not None:
-            self.begin_with(self.retried)
-        self.retried = None
+        if stayed_open and self.before_truncation is not None:
+            self.extend_back_to(self.before_truncation)
+        self.before_truncation = None
 
     def rename(self, path: str) -> None:
         """Take the new name of its file."""
         self.earlier_path, self.path = self.path, path
 
-    def take_fact(self, fact: FileFact, at_ns: int) -> None:
+    def set_fact(self, fact: FileFact, at_ns: int) -> None:
         """Take what its file system said of its file at a time."""
         self.fact, self.fact_at_ns = fact, at_ns
 
-    def take_size(self, size: int, *, said: bool) -> None:
+    def set_size(self, size: int, *, reported: bool) -> None:
         """Take how large its file is, as the file system `said`, or as its process must have written it."""
-        self.size, self.is_size_said = size, said
+        self.size, self.is_size_reported = size, reported
 
-    def begin_round(self, *, is_open: bool) -> None:
+    def start_round(self, *, is_open: bool) -> None:
         """Forget what was concluded in the round before of it and others together."""
-        self.staged, self.copied_from = None, ()
+        self.staging_file, self.stands_for = None, ()
         self.is_open = self.is_awaited = is_open
 
-    def take_name(self, since: tuple[object, ...] | None, *, temporary: bool = False) -> None:
+    def update_name(self, inputs: tuple[object, ...] | None, *, temporary: bool = False) -> None:
         """Take what its path says, and what the estimate that follows will have depended on."""
-        if self.path != self.named:  # of its path alone, whatever else was learnt
-            self.name, self.named = read_name(self.path), self.path
+        if self.path != self.name_path:  # of its path alone, whatever else was learnt
+            self.name, self.name_path = parse_name(self.path), self.path
         self.temporary = temporary
-        self.estimated_from, self.estimate = since, NOTHING
+        self.estimate_inputs, self.estimate = inputs, NO_ESTIMATE
 
-    def conclude(self, estimate: Estimate) -> None:
+    def set_estimate(self, estimate: TransferEstimate) -> None:
         """Take the estimate of this round."""
         self.estimate = estimate
         self.start_ns, self.end_ns, self.bytes = estimate
@@ -137,16 +141,16 @@ class Transfer:
         if before.closed_ns is not None and self.before_ns >= self.first_ns:
             self.before_ns = min(before.closed_ns, self.first_ns - 1)
 
-    def take_away(self, moved: int) -> None:
+    def subtract_bytes(self, transferred: int) -> None:
         """Take away bytes that its process cannot have moved in this round's time."""
-        self.bytes -= moved
+        self.bytes -= transferred
 
-    def join_stage(self, stage: Transfer, reading: Transfer) -> None:
+    def merge_staging(self, staging: Transfer, reading: Transfer) -> None:
         """Stand for the stage that it is copied from, and for the stage of that."""
-        self.staged = stage
-        self.copied_from = [stage, *stage.copied_from, *([] if reading.is_open else [reading])]
-        self.start_ns = min(self.start_ns, stage.start_ns)
-        self.is_awaited = self.is_awaited or stage.is_awaited or reading.is_open
+        self.staging_file = staging
+        self.stands_for = [staging, *staging.stands_for, *([] if reading.is_open else [reading])]
+        self.start_ns = min(self.start_ns, staging.start_ns)
+        self.is_awaited = self.is_awaited or staging.is_awaited or reading.is_open
 
     @property
     def span(self) -> tuple[int, int]:
@@ -162,19 +166,19 @@ class Transfer:
     @property
     def advanced_bytes(self) -> int:
         """How far the position came, backward moves not counted; the first look counts from the start of the file."""
-        positions = [look.position for look in self.looks]
+        positions = [sample.position for sample in self.samples]
         if not positions:
             return 0
         first = 0 if self.append or self.before_ns == self.first_ns else max(0, positions[0])
         return first + sum(max(0, after - before) for before, after in pairwise(positions))
 
     @property
-    def moved(self) -> Bounds:
+    def transferred_bounds(self) -> ValueBounds:
         """How many bytes it moved: as far as its position came, at most all that the file holds."""
         if (sums := self.operations) is not None:
-            return Bounds(sums.bytes, sums.bytes, sums.bytes)
-        advanced = self.advanced_bytes
-        return Bounds(advanced, advanced or self.stored_size, self.stored_size)
+            return ValueBounds(sums.bytes, sums.bytes, sums.bytes)
+        advanced_bytes = self.advanced_bytes
+        return ValueBounds(advanced_bytes, advanced_bytes or self.stored_size, self.stored_size)
 
     @property
     def folder(self) -> str:
@@ -192,14 +196,14 @@ class Transfer:
         return self.fact.size if self.fact is not None else self.size
 
     @property
-    def used_size(self) -> int:
+    def size_in_use(self) -> int:
         """How large the file was when its process used it."""
         return self.size if self.operations is not None else self.stored_size
 
     # Of a transfer whose operations were counted.
 
     @property
-    def operations(self) -> Operations | None:
+    def operations(self) -> OperationSums | None:
         """The sums over its operations."""
         return None
 
@@ -228,7 +232,7 @@ class Transfer:
         return sums.direct_bytes if sums is not None else self.bytes if self.direct else 0
 
     @property
-    def stretch(self) -> tuple[int, int] | None:
+    def offset_range(self) -> tuple[int, int] | None:
         """The first and the last offset in its file that its operations moved."""
         sums = self.operations
         return None if sums is None else (sums.low_offset, sums.high_offset)
@@ -263,29 +267,29 @@ class Transfer:
     @property
     def is_mapped(self) -> bool:
         """Whether its bytes were moved by page faults: its descriptor, if it was kept, stood still."""
-        return self.mapped_bytes > 0 and len({look.position for look in self.looks}) <= 1
+        return self.mapped_bytes > 0 and len({sample.position for sample in self.samples}) <= 1
 
     @property
     def edges_slack_ns(self) -> int:
         """How far from the counters its best edges may be."""
-        return EDGE_NS if self.operations is None else _COUNTED_EDGE_NS
+        return EDGE_TOLERANCE_NS if self.operations is None else _COUNTED_EDGE_NS
 
     @property
     def first_data_ns(self) -> int:
         """When the first byte was moved, here or to the stage."""
-        operations = (self.staged or self).operations
+        operations = (self.staging_file or self).operations
         return self.start_ns if operations is None else operations.first_ns
 
-    def last_data_ns(self, clock: Clock) -> int:
+    def last_data_ns(self, clock: RecordingClock) -> int:
         """Return when the last byte was moved."""
         return self.end_ns if self.renamed_ns(clock) is None else self.written_ns(clock)
 
-    def written_ns(self, clock: Clock) -> int:
+    def written_ns(self, clock: RecordingClock) -> int:
         """Return when its last write ended, as its file was stamped in its edges: what is synced later is durable."""
         modified_ns = clock.mono(self.fact.modified_ns) if self.fact is not None else self.end_ns
         return modified_ns if self.start_ns <= modified_ns <= self.end_ns else self.end_ns
 
-    def renamed_ns(self, clock: Clock) -> int | None:
+    def renamed_ns(self, clock: RecordingClock) -> int | None:
         """Return when the file got its last name, as its file was stamped."""
         if self.earlier_path is None or self.fact is None:
             return None
@@ -307,18 +311,18 @@ class Transfer:
         """When its process was last seen to use the file."""
         return self.last_ns
 
-    def was_looked_at_after(self, ended_ns: int | None) -> bool:
+    def was_inspected_after(self, ended_ns: int | None) -> bool:
         """Return whether the file was looked at after the end of a process, if that has ended."""
         return ended_ns is not None and self.fact is not None and self.fact_at_ns >= ended_ns
 
-    def kept_its_name(self, ended_ns: int) -> bool:
+    def retained_its_name(self, ended_ns: int) -> bool:
         """Return whether it is sure that the file was not renamed before its writers ended."""
-        return self.was_looked_at_after(ended_ns)
+        return self.was_inspected_after(ended_ns)
 
 
-def evenly(moved: int, span: tuple[int, int], frame: tuple[int, int]) -> int:
+def share_within(transferred: int, span: tuple[int, int], window: tuple[int, int]) -> int:
     """Return how many of the bytes that were moved in a span fall into a frame, at an even rate."""
     if span[1] <= span[0]:
-        return moved if frame[0] <= span[0] <= frame[1] else 0
-    inside_ns = min(span[1], frame[1]) - max(span[0], frame[0])
-    return moved * max(0, inside_ns) // (span[1] - span[0])
+        return transferred if window[0] <= span[0] <= window[1] else 0
+    inside_ns = min(span[1], window[1]) - max(span[0], window[0])
+    return transferred * max(0, inside_ns) // (span[1] - span[0])

@@ -6,20 +6,27 @@ import errno
 from collections.abc import Iterator
 from functools import lru_cache
 
-from ckptprof.detect.tolerances import BESIDE_NS, COMMIT_NS, LOOK_NS, MAX_EACH, MAX_FILES, STAMP_NS
+from ckptprof.detect.tolerances import (
+    COMMIT_NS,
+    CONCURRENT_NS,
+    MAX_FILES,
+    MAX_PER_ITEM,
+    POLL_INTERVAL_NS,
+    STAMP_TOLERANCE_NS,
+)
 from ckptprof.detect.transfers.model.phase import Phase
-from ckptprof.detect.transfers.model.traced import TracedTransfer
+from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.frameworks.names import read_name
+from ckptprof.frameworks.file_names import parse_name
 from ckptprof_collectors.samples import FileLifeEvent
 
-_NOT_DONE = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): it says nothing of what was written
-_OPENED = ("created", "emptied")
+_REFUSED_SYNCS = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): it says nothing of what was written
+_OPENING_KINDS = ("created", "emptied")
 TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, in order for each process
 
 
-class Places:
+class WriterPaths:
     """The transfers that write, by where their files were when they were placed; folders are entered once for all."""
 
     def __init__(self) -> None:
@@ -28,9 +35,9 @@ class Places:
         self._folders: dict[str, dict[str, None]] = {}  # the folders that are in each
         self._named: dict[str, dict[int, TracedTransfer]] = {}  # by the last part of the path, and identity
 
-    def place(self, transfer: TracedTransfer) -> None:
+    def add(self, transfer: TracedTransfer) -> None:
         """Take note of where a transfer's file is."""
-        self.forget(transfer)
+        self.remove(transfer)
         path = transfer.path
         if not transfer.writes or not path.startswith("/"):
             return
@@ -40,10 +47,10 @@ class Places:
         files = self._files.get(folder)
         if files is None:
             files = self._files[folder] = {}
-            self._enter(folder)
+            self._add_folder(folder)
         files[path] = (*files.get(path, ()), transfer)
 
-    def forget(self, transfer: TracedTransfer) -> None:
+    def remove(self, transfer: TracedTransfer) -> None:
         """Drop what is known of where a transfer's file is."""
         path = self._path_of.pop(id(transfer), None)
         if path is None:
@@ -54,20 +61,20 @@ class Places:
         if not named:
             del self._named[name]
         files = self._files[folder]
-        left = tuple(one for one in files[path] if one is not transfer)
-        if left:
-            files[path] = left
+        remaining = tuple(one for one in files[path] if one is not transfer)
+        if remaining:
+            files[path] = remaining
             return
         del files[path]
         if not files:
             del self._files[folder]
-            self._leave(folder)
+            self._remove_folder(folder)
 
-    def named(self, name: str) -> list[TracedTransfer]:
+    def by_name(self, name: str) -> list[TracedTransfer]:
         """Return the transfers of files of a name, wherever they are."""
         return list(self._named.get(name, {}).values())
 
-    def below(self, path: str) -> Iterator[TracedTransfer]:
+    def in_or_below(self, path: str) -> Iterator[TracedTransfer]:
         """Yield the transfers of a file, or of what is in a folder and in those below it."""
         yield from self._files.get(path.rpartition("/")[0], {}).get(path, ())
         folders = [path]
@@ -77,29 +84,29 @@ class Places:
                 yield from transfers
             folders.extend(self._folders.get(folder, ()))
 
-    def _enter(self, folder: str) -> None:
+    def _add_folder(self, folder: str) -> None:
         """Enter a folder in the one above it, and that one likewise, until one is known."""
-        for _ in range(MAX_EACH):
+        for _ in range(MAX_PER_ITEM):
             if not folder:
                 return
-            above = folder.rpartition("/")[0]
-            known = self._folders.setdefault(above, {})
+            parent = folder.rpartition("/")[0]
+            known = self._folders.setdefault(parent, {})
             is_first = not known
             known[folder] = None
             if not is_first:
                 return
-            folder = above
+            folder = parent
 
-    def _leave(self, folder: str) -> None:
+    def _remove_folder(self, folder: str) -> None:
         """Drop a folder in which nothing is left, and those above it that were kept for it."""
         while folder and folder not in self._files and folder not in self._folders:
-            above = folder.rpartition("/")[0]
-            inside = self._folders.get(above, {})
+            parent = folder.rpartition("/")[0]
+            inside = self._folders.get(parent, {})
             inside.pop(folder, None)
-            if inside or above not in self._folders:
+            if inside or parent not in self._folders:
                 return
-            del self._folders[above]
-            folder = above
+            del self._folders[parent]
+            folder = parent
 
 
 class FileEvents:
@@ -109,67 +116,71 @@ class FileEvents:
         self._waiting: Bounded[FileKey, list[FileLifeEvent]] = Bounded(
             MAX_FILES, list, last_ns=lambda events: events[-1].at_ns
         )
-        self.places = Places()
+        self.paths = WriterPaths()
 
-    def observe(
+    def ingest(
         self, event: FileLifeEvent, writers: TransfersOf, relatives: list[TracedTransfer]
     ) -> list[TracedTransfer]:
         """Take an event; return the transfers that it was about.
 
         `writers` wrote the event's file, `relatives` are what its process did, if it is of all files.
         """
-        if is_of_all(event):
-            return [transfer for transfer in relatives if _take_sync(transfer, event)]
+        if is_sync_of_all(event):
+            return [transfer for transfer in relatives if _apply_global_sync(transfer, event)]
         if event.kind == "renamed":
-            return list(self._renamed(event))
-        if event.kind not in (*_OPENED, "synced", "closed-written") or event.device is None or event.inode is None:
+            return list(self._apply_rename(event))
+        if (
+            event.kind not in (*_OPENING_KINDS, "synced", "closed-written")
+            or event.device is None
+            or event.inode is None
+        ):
             return []
-        noted = [transfer for transfer in _latest(event, writers) if self._note(transfer, event)]
-        if not noted:
-            events = self._waiting.update_of((event.device, event.inode))
+        affected = [transfer for transfer in _concerned_transfers(event, writers) if self._apply(transfer, event)]
+        if not affected:
+            events = self._waiting.touch((event.device, event.inode))
             events.append(event)
-            del events[:-MAX_EACH]
-        return noted
+            del events[:-MAX_PER_ITEM]
+        return affected
 
     def adopt(self, transfer: TracedTransfer) -> None:
         """Give a new transfer the events that were waiting for it."""
-        self.places.place(transfer)
+        self.paths.add(transfer)
         if not transfer.writes:
             return
         for event in self._waiting.pop(transfer.file, ()):
             if (event.pid, event.start_ticks) == transfer.process:
-                self._note(transfer, event)
+                self._apply(transfer, event)
 
-    def _note(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
-        if event.kind in _OPENED:
-            if transfer.phase is Phase.JUDGED or not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
+    def _apply(self, transfer: TracedTransfer, event: FileLifeEvent) -> bool:
+        if event.kind in _OPENING_KINDS:
+            if transfer.phase is Phase.CLASSIFIED or not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
                 return False
             emptying_ns = (event.duration_ns or 0) if event.kind == "emptied" else 0
             transfer.created_ns = event.at_ns - emptying_ns
             transfer.emptied_ns = event.at_ns if event.kind == "emptied" else None
             if event.path is not None and event.path.startswith("/"):
-                self._born_as(transfer, event.path)
+                self._set_first_path(transfer, event.path)
         elif event.at_ns < transfer.first_ns:
             return False
         elif event.kind == "synced" and event.error is not None:
-            if event.error in _NOT_DONE:
+            if event.error in _REFUSED_SYNCS:
                 return False
             transfer.storing_error = event.error
         elif event.kind == "synced":
             own = (event.pid, event.start_ticks) == transfer.process
-            _add_sync(transfer, event, own=own)
+            _add_sync(transfer, event, is_own=own)
         else:
             transfer.closed_ns = event.at_ns
             transfer.closing_ns = event.at_ns - (event.duration_ns or 0)
-            if event.error is not None and event.error not in _NOT_DONE:
+            if event.error is not None and event.error not in _REFUSED_SYNCS:
                 transfer.storing_error = event.error
-        transfer.changed()
+        transfer.mark_changed()
         return True
 
-    def _born_as(self, transfer: TracedTransfer, path: str) -> None:
+    def _set_first_path(self, transfer: TracedTransfer, path: str) -> None:
         if not transfer.path.startswith("/"):  # a live session's path is known late
             transfer.path = path
-            self.places.place(transfer)
+            self.paths.add(transfer)
         elif path != transfer.path and transfer.earlier_path is None:
             transfer.earlier_path = path
 
@@ -178,101 +189,101 @@ class FileEvents:
         if transfer.earlier_path is None:
             transfer.earlier_path = transfer.path
         transfer.path = path
-        self.places.place(transfer)
+        self.paths.add(transfer)
 
-    def _renamed(self, event: FileLifeEvent) -> Iterator[TracedTransfer]:
+    def _apply_rename(self, event: FileLifeEvent) -> Iterator[TracedTransfer]:
         old, new = event.path, event.new_path
         if not old or not new:
             return
         if old.startswith("/"):
-            moved = [(s, new + s.path[len(old) :]) for s in self.places.below(old)]
+            new_paths = [(s, new + s.path[len(old) :]) for s in self.paths.in_or_below(old)]
         else:
-            moved = [
+            new_paths = [
                 (s, s.path[: -len(old)] + new if not new.startswith("/") else new)
-                for s in self.places.named(old.rpartition("/")[2])
+                for s in self.paths.by_name(old.rpartition("/")[2])
                 if s.process == (event.pid, event.start_ticks) and s.path.endswith("/" + old)
             ]
-        for transfer, path in moved:
-            if transfer.phase is Phase.JUDGED or event.at_ns < transfer.first_ns:
+        for transfer, path in new_paths:
+            if transfer.phase is Phase.CLASSIFIED or event.at_ns < transfer.first_ns:
                 continue
-            if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > LOOK_NS:
+            if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > POLL_INTERVAL_NS:
                 continue  # it makes room for another, as a log does
             self.rename(transfer, path)
             transfer.name_given_ns = event.at_ns
-            transfer.changed()
+            transfer.mark_changed()
             yield transfer
 
     def __len__(self) -> int:
         """Return of how many files events wait for a transfer."""
         return len(self._waiting)
 
-    def cut(self, share: float) -> None:
+    def shrink(self, share: float) -> None:
         """Keep the events of the latest files only, as many as a share of the bound."""
-        self._waiting.cut(share)
+        self._waiting.shrink(share)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop what happened before `at_ns`."""
         self._waiting.forget_before(at_ns)
 
 
-def is_of_all(event: FileLifeEvent) -> bool:
+def is_sync_of_all(event: FileLifeEvent) -> bool:
     """Return whether it is a sync of a file system, or of all of them: sync(2), syncfs(2)."""
     return event.kind == "synced" and event.inode is None
 
 
-def _take_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
+def _apply_global_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
     """Give a transfer a sync of everything, if it stores what the transfer wrote; return whether it did.
 
     It is a part of the save if it begins as soon as its last byte is written, or right after another sync of it.
     """
-    begun_ns = event.at_ns - (event.duration_ns or 0)
-    if transfer.phase is Phase.JUDGED or not transfer.writes or begun_ns < transfer.first_ns:
+    start_ns = event.at_ns - (event.duration_ns or 0)
+    if transfer.phase is Phase.CLASSIFIED or not transfer.writes or start_ns < transfer.first_ns:
         return False
-    first = transfer.durable_ns is None
-    if begun_ns <= transfer.last_sign_ns + (BESIDE_NS if first else STAMP_NS):
-        _add_sync(transfer, event, own=True)
-    elif first:
-        _add_sync(transfer, event, own=False)
+    is_first = transfer.durable_ns is None
+    if start_ns <= transfer.last_sign_ns + (CONCURRENT_NS if is_first else STAMP_TOLERANCE_NS):
+        _add_sync(transfer, event, is_own=True)
+    elif is_first:
+        _add_sync(transfer, event, is_own=False)
     else:
         return False
-    transfer.changed()
+    transfer.mark_changed()
     return True
 
 
-def _add_sync(transfer: TracedTransfer, event: FileLifeEvent, *, own: bool) -> None:
+def _add_sync(transfer: TracedTransfer, event: FileLifeEvent, *, is_own: bool) -> None:
     sync = (event.at_ns - (event.duration_ns or 0), event.at_ns)
-    if own:
-        transfer.syncs = (*transfer.syncs[1 - MAX_EACH :], sync)
+    if is_own:
+        transfer.syncs = (*transfer.syncs[1 - MAX_PER_ITEM :], sync)
     else:
-        transfer.other_syncs = (*transfer.other_syncs[1 - MAX_EACH :], sync)
+        transfer.other_syncs = (*transfer.other_syncs[1 - MAX_PER_ITEM :], sync)
 
 
 def is_temporary(path: str) -> bool:
     """Return whether a file, or a folder that it is in, has a name that is not to last."""
-    return read_name(path).temporary or _is_in_temporary(path.rpartition("/")[0])
+    return parse_name(path).temporary or _is_in_temporary(path.rpartition("/")[0])
 
 
 @lru_cache(maxsize=4096)
 def _is_in_temporary(folder: str) -> bool:
-    return any(read_name(place).temporary for place in _places(folder))
+    return any(parse_name(place).temporary for place in _ancestors(folder))
 
 
-def _places(path: str) -> Iterator[str]:
-    for _ in range(MAX_EACH):
+def _ancestors(path: str) -> Iterator[str]:
+    for _ in range(MAX_PER_ITEM):
         if not path:
             return
         yield path
         path = path.rpartition("/")[0]
 
 
-def _latest(event: FileLifeEvent, writers: TransfersOf) -> list[TracedTransfer]:
+def _concerned_transfers(event: FileLifeEvent, writers: TransfersOf) -> list[TracedTransfer]:
     """Return the transfer that the event's process was writing then; if it wrote nothing, the others' latest ones."""
     own = writers.get((event.pid, event.start_ticks), [])
-    if event.kind in _OPENED:
+    if event.kind in _OPENING_KINDS:
         return [transfer for transfer in own if transfer.first_ns >= event.at_ns][:1]
-    if begun := [transfer for transfer in own if transfer.first_ns <= event.at_ns]:
-        return begun[-1:]
+    if started := [transfer for transfer in own if transfer.first_ns <= event.at_ns]:
+        return started[-1:]
     if event.kind != "synced":
         return []
-    begun_by = ([one for one in all_of if one.first_ns <= event.at_ns] for all_of in writers.values())
-    return [begun[-1] for begun in begun_by if begun]
+    started_by_process = ([one for one in transfers if one.first_ns <= event.at_ns] for transfers in writers.values())
+    return [started[-1] for started in started_by_process if started]

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS, UNSEEN, CounterHistories, CounterHistory, known
+from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
+from ckptprof.detect.world.counter_history import SECOND_NS, UNOBSERVED, CounterHistories, CounterHistory, value_or_none
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import DeviceMeasure
 from ckptprof.model import DeviceShare
-from ckptprof_collectors.counted import SECTOR_BYTES
+from ckptprof_collectors.counters import SECTOR_BYTES
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, ThrottleInfo
 
 _Column = IntEnum(
@@ -22,14 +22,14 @@ _READS = _Column.READ_SECTORS, _Column.READS
 _MS_NS = SECOND_NS // 1000
 
 
-class Users(NamedTuple):
+class DeviceUsers(NamedTuple):
     """The processes that used a device."""
 
     pids: frozenset[int]
     cgroups: frozenset[str]
 
 
-class Written(NamedTuple):
+class DeviceWrites(NamedTuple):
     """Bytes that a device wrote in a time, and how long it was busy, with reads or writes."""
 
     bytes: int
@@ -40,7 +40,7 @@ class DeviceCounters:
     """The counters of block devices, and the limits that are set on them."""
 
     def __init__(self) -> None:
-        self._meters: CounterHistories[str] = CounterHistories(lambda: CounterHistory(
+        self._histories: CounterHistories[str] = CounterHistories(lambda: CounterHistory(
             len(_Column),
             rising=len(_Column),
             rated=(_Column.READS, _Column.READ_SECTORS, _Column.WRITES, _Column.WRITTEN_SECTORS),
@@ -48,30 +48,30 @@ class DeviceCounters:
         ))  # fmt: skip
         self.infos: dict[str, DeviceInfo] = {}
         # by device number, cgroup and process
-        self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(MAX_THINGS)
-        self._ended: Bounded[int, int] = Bounded(MAX_THINGS)
+        self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(MAX_ENTRIES)
+        self._ended: Bounded[int, int] = Bounded(MAX_ENTRIES)
 
-    def take(self, samples: FrameSamples) -> None:
+    def ingest(self, samples: FrameSamples) -> None:
         """Ingest the samples of a frame."""
-        for info in samples.of(DeviceInfo):
+        for info in samples.by_kind(DeviceInfo):
             self.infos[info.device] = info
         unchanged_ns = samples.unchanged_ns("disks")
-        for disk in samples.of(DiskSample):
+        for disk in samples.by_kind(DiskSample):
             values = (
                 disk.read_ios, disk.read_sectors, disk.read_ms, disk.write_ios, disk.write_sectors, disk.write_ms,
-                disk.io_ms, disk.weighted_ms, UNSEEN if disk.discard_ios is None else disk.discard_ios,
-                UNSEEN if disk.flush_ios is None else disk.flush_ios,
+                disk.io_ms, disk.weighted_ms, UNOBSERVED if disk.discard_ios is None else disk.discard_ios,
+                UNOBSERVED if disk.flush_ios is None else disk.flush_ios,
             )  # fmt: skip
-            self._meters.update_of(disk.device).add(samples.at_ns, values, unchanged_ns)
-        for limit in samples.of(ThrottleInfo):
-            self._limit(limit)
+            self._histories.touch(disk.device).add(samples.at_ns, values, unchanged_ns)
+        for limit in samples.by_kind(ThrottleInfo):
+            self._record_limit(limit)
 
     def forget(self, device: str) -> None:
         """Drop a device that was removed."""
-        self._meters.pop(device, None)
+        self._histories.pop(device, None)
         self.infos.pop(device, None)
 
-    def _limit(self, info: ThrottleInfo) -> None:
+    def _record_limit(self, info: ThrottleInfo) -> None:
         key = (info.device, info.cgroup, info.pid)
         self._throttles.pop(key, None)
         if info.pid is not None:  # the pid may have been reused
@@ -83,7 +83,7 @@ class DeviceCounters:
         if any(limit is not None for limit in limits):
             self._throttles[key] = info
 
-    def end(self, pid: int, at_ns: int) -> None:
+    def record_exit(self, pid: int, at_ns: int) -> None:
         """Record the exit of a process: a checkpoint of it may still be reported."""
         if any(key[2] == pid for key in self._throttles):
             self._ended[pid] = at_ns
@@ -96,15 +96,15 @@ class DeviceCounters:
                 del self._throttles[key]
 
     def measures(
-        self, devices: Sequence[str], span: tuple[int, int], users: Users, *, writes: bool
+        self, devices: Sequence[str], span: tuple[int, int], users: DeviceUsers, *, writes: bool
     ) -> tuple[DeviceMeasure, ...]:
         """Measure each device in a time; `users`: the processes that used it."""
         found = (self._measure(device, span, users, writes=writes) for device in devices)
         return tuple(measure for measure in found if measure is not None)
 
-    def _measure(self, device: str, span: tuple[int, int], users: Users, *, writes: bool) -> DeviceMeasure | None:
-        meter, info = self._meters[device], self.infos.get(device)
-        measured = meter.measured(*span)
+    def _measure(self, device: str, span: tuple[int, int], users: DeviceUsers, *, writes: bool) -> DeviceMeasure | None:
+        history, info = self._histories[device], self.infos.get(device)
+        measured = history.measure(*span)
         if measured is None:
             return None
         start_ns, end_ns, counts = measured
@@ -114,12 +114,12 @@ class DeviceCounters:
         ) = counts  # fmt: skip
         seconds = (end_ns - start_ns) / SECOND_NS
         column, requests = _WRITES if writes else _READS
-        shown, shown_requests = meter.best(column), meter.best(column, beside=requests)
-        peak = meter.peak((_Column.READ_SECTORS, _Column.WRITTEN_SECTORS), start_ns, end_ns)
-        bytes_limit, operations_limit = self._limits(device, users, writes=writes)
+        best, best_requests = history.best_rate(column), history.best_rate(column, other_column=requests)
+        peak = history.peak_rate((_Column.READ_SECTORS, _Column.WRITTEN_SECTORS), start_ns, end_ns)
+        bytes_limit, operations_limit = self._lowest_limits(device, users, writes=writes)
         return DeviceMeasure(
             device=device,
-            countable=info.countable if info is not None else True,
+            countable=info.is_countable if info is not None else True,
             transport=info.transport if info is not None else None,
             rotational=info.rotational if info is not None else None,
             seconds=seconds,
@@ -127,64 +127,66 @@ class DeviceCounters:
             written_bytes=round(write_sectors * SECTOR_BYTES),
             reads=round(read_ios),
             writes=round(write_ios),
-            flushes=None if known(meter.last[_Column.FLUSHES]) is None else round(flush_ios),
-            discards=None if known(meter.last[_Column.DISCARDS]) is None else round(discard_ios),
+            flushes=None if value_or_none(history.last_values[_Column.FLUSHES]) is None else round(flush_ios),
+            discards=None if value_or_none(history.last_values[_Column.DISCARDS]) is None else round(discard_ios),
             busy_seconds=min(seconds, io_ms / 1000),
             mean_queue=weighted_ms / 1000 / seconds,
             read_wait_seconds=read_ms / 1000 / read_ios if read_ios >= 1 else None,
             write_wait_seconds=write_ms / 1000 / write_ios if write_ios >= 1 else None,
             peak_bytes_per_second=None if peak is None else peak * SECTOR_BYTES,
-            shown_bytes_per_second=None if shown is None else shown * SECTOR_BYTES,
-            shown_request_bytes=shown * SECTOR_BYTES / shown_requests if shown and shown_requests else None,
-            shown_operations_per_second=meter.best(requests),
-            steadiness=meter.steadiness(column, start_ns, end_ns),
+            shown_bytes_per_second=None if best is None else best * SECTOR_BYTES,
+            shown_request_bytes=best * SECTOR_BYTES / best_requests if best and best_requests else None,
+            shown_operations_per_second=history.best_rate(requests),
+            steadiness=history.steadiness(column, start_ns, end_ns),
             throttled_bytes_per_second=bytes_limit,
             throttled_operations_per_second=operations_limit,
         )
 
-    def share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
+    def measure_share(self, device: str, start_ns: int, end_ns: int, under: str) -> DeviceShare | None:
         """Transfers of a device from the sample before a time to the one after another; None: not observed."""
-        pair = self._meters[device].around(start_ns, end_ns)
+        pair = self._histories[device].values_around(start_ns, end_ns)
         if pair is None:
             return None
-        moved = [after - before for before, after in zip(*pair, strict=True)]
+        added = [after - before for before, after in zip(*pair, strict=True)]
         return DeviceShare(
             device=device,
             kind="block",
-            read_bytes=moved[_Column.READ_SECTORS] * SECTOR_BYTES,
-            written_bytes=moved[_Column.WRITTEN_SECTORS] * SECTOR_BYTES,
-            busy_seconds=moved[_Column.IO_MS] / 1000,
+            read_bytes=added[_Column.READ_SECTORS] * SECTOR_BYTES,
+            written_bytes=added[_Column.WRITTEN_SECTORS] * SECTOR_BYTES,
+            busy_seconds=added[_Column.IO_MS] / 1000,
             under=under,
         )
 
     def written_bytes(self, device: str, start_ns: int, end_ns: int) -> int | None:
         """Bytes written to a device in a time; None: not sampled."""
-        counts = self._meters[device].difference(start_ns, end_ns)
+        counts = self._histories[device].difference(start_ns, end_ns)
         return None if counts is None else round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES)
 
-    def written(self, device: str, start_ns: int, end_ns: int) -> Written | None:
+    def measure_writes(self, device: str, start_ns: int, end_ns: int) -> DeviceWrites | None:
         """Bytes written and busy time between the samples next to two times; None: not sampled."""
-        measured = self._meters[device].measured(start_ns, end_ns)
+        measured = self._histories[device].measure(start_ns, end_ns)
         if measured is None:
             return None
         since_ns, until_ns, counts = measured
         busy_ns = min(until_ns - since_ns, round(counts[_Column.IO_MS] * _MS_NS))
-        return Written(round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES), busy_ns)
+        return DeviceWrites(round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES), busy_ns)
 
-    def _limits(self, device: str, users: Users, *, writes: bool) -> tuple[int | None, int | None]:
+    def _lowest_limits(self, device: str, users: DeviceUsers, *, writes: bool) -> tuple[int | None, int | None]:
         info = self.infos.get(device)
         number = f"{info.major}:{info.minor}" if info is not None else None
-        told = [
+        applying = [
             limit
             for limit in self._throttles.values()
-            if (limit.name == device or limit.device == number) and _holds(limit, users)
+            if (limit.name == device or limit.device == number) and _applies_to(limit, users)
         ]
-        moved = [one.write_bytes_per_second if writes else one.read_bytes_per_second for one in told]
-        done = [one.write_operations_per_second if writes else one.read_operations_per_second for one in told]
-        return _lowest(moved), _lowest(done)
+        bytes_limits = [one.write_bytes_per_second if writes else one.read_bytes_per_second for one in applying]
+        operation_limits = [
+            one.write_operations_per_second if writes else one.read_operations_per_second for one in applying
+        ]
+        return _lowest(bytes_limits), _lowest(operation_limits)
 
 
-def _holds(limit: ThrottleInfo, users: Users) -> bool:
+def _applies_to(limit: ThrottleInfo, users: DeviceUsers) -> bool:
     """Whether a limit applies to one of some processes: set for it, or for its cgroup or one above."""
     above = limit.cgroup.rstrip("/")
     return limit.pid in users.pids or any(f"{cgroup.rstrip('/')}/".startswith(f"{above}/") for cgroup in users.cgroups)

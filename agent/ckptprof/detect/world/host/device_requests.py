@@ -12,7 +12,7 @@ from itertools import accumulate
 
 import msgspec
 
-from ckptprof.detect.tolerances import LATE_NS
+from ckptprof.detect.tolerances import LATE_COUNTER_NS
 from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory
 from ckptprof.model import DeviceShare
 from ckptprof_collectors.samples import BlockActivity, DeviceInfo
@@ -24,48 +24,50 @@ class DeviceRequests:
     """Recent counters of each disk and direction: at most 0.3 MB each."""
 
     def __init__(self) -> None:
-        self._nothing = (0,) * (4 + _BUCKETS + 1)  # counters, and a gauge
-        self._pasts: CounterHistories[tuple[int, int, bool]] = CounterHistories(
-            lambda: CounterHistory(len(self._nothing), rising=len(self._nothing) - 1)
+        self._zero = (0,) * (4 + _BUCKETS + 1)  # counters, and a gauge
+        self._histories: CounterHistories[tuple[int, int, bool]] = CounterHistories(
+            lambda: CounterHistory(len(self._zero), rising=len(self._zero) - 1)
         )
 
     def observe(self, at_ns: int, sample: BlockActivity) -> None:
         """Ingest the counters of one disk and direction."""
         key = (sample.major, sample.minor, sample.writes)
-        past = self._pasts.update_of(key)
-        if not past:  # idle disks are not reported; counters fall when tracing starts again
-            past.add(0, self._nothing)
-        past.add(at_ns, _look(sample))
+        history = self._histories.touch(key)
+        if not history:  # idle disks are not reported; counters fall when tracing starts again
+            history.add(0, self._zero)
+        history.add(at_ns, _counters_of(sample))
 
-    def fill(self, share: DeviceShare, disk: DeviceInfo, window: tuple[int, int, int], *, writes: bool) -> DeviceShare:
+    def enrich(
+        self, share: DeviceShare, disk: DeviceInfo, window: tuple[int, int, int], *, writes: bool
+    ) -> DeviceShare:
         """Add the requests of a disk to its share, unless they were not observed.
 
         `window`: start and end of the checkpoint, and now.
         """
         start_ns, end_ns, now_ns = window
-        past = self._pasts[disk.major, disk.minor, writes]
-        if not past or start_ns < past.first_ns:
+        history = self._histories[disk.major, disk.minor, writes]
+        if not history or start_ns < history.first_ns:
             return share
-        if past.last_ns <= end_ns and now_ns - end_ns < LATE_NS:
+        if history.last_ns <= end_ns and now_ns - end_ns < LATE_COUNTER_NS:
             return share  # the last requests were not reported yet
-        pair = past.around(start_ns, end_ns)
+        pair = history.values_around(start_ns, end_ns)
         if pair is None:
             return share
-        requests, moved, issued, sequential, *latencies, _ = (
+        requests, transferred, issued, sequential, *latencies, _ = (
             after - before for before, after in zip(*pair, strict=True)
         )
         return msgspec.structs.replace(
             share,
             requests=requests,
-            mean_request_bytes=moved / requests if requests else None,
+            mean_request_bytes=transferred / requests if requests else None,
             sequential_share_bytes=min(1.0, sequential / issued) if issued else None,
-            latency_p50_seconds=_within(latencies, 0.5),
-            latency_p99_seconds=_within(latencies, 0.99),
-            max_in_flight=past.largest(-1, start_ns, end_ns),
+            latency_p50_seconds=_latency_quantile(latencies, 0.5),
+            latency_p99_seconds=_latency_quantile(latencies, 0.99),
+            max_in_flight=history.largest(-1, start_ns, end_ns),
         )
 
 
-def _look(sample: BlockActivity) -> tuple[int, ...]:
+def _counters_of(sample: BlockActivity) -> tuple[int, ...]:
     latencies = [0] * _BUCKETS
     for low_ns, requests in sample.latencies:
         latencies[min(max(0, low_ns.bit_length() - 1 - _FIRST_BUCKET), _BUCKETS - 1)] += requests
@@ -79,7 +81,7 @@ def _look(sample: BlockActivity) -> tuple[int, ...]:
     )
 
 
-def _within(latencies: Sequence[int], share: float) -> float | None:
+def _latency_quantile(latencies: Sequence[int], share: float) -> float | None:
     """Quantile of the latency in seconds: the geometric middle of its bucket; None: no requests."""
     wanted = math.ceil(share * sum(latencies))
     if not wanted:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.host.connections import Connections
+from ckptprof.detect.world.host.connection_counters import ConnectionCounters
 from ckptprof.detect.world.host.device_counters import DeviceCounters
 from ckptprof.detect.world.host.device_requests import DeviceRequests
 from ckptprof.detect.world.host.network_counters import NetworkCounters
-from ckptprof.detect.world.host.nvme_paths import NvmePaths
-from ckptprof.detect.world.host.remote_clients import RemoteClients
-from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, SOURCE_ELSEWHERE
+from ckptprof.detect.world.host.nvme_path_states import NvmePathStates
+from ckptprof.detect.world.host.remote_client_counters import RemoteClientCounters
+from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, REMOTE_SOURCE
 from ckptprof.model import DeviceShare
-from ckptprof_collectors.mounts.remotefs import is_remote
-from ckptprof_collectors.samples import BlockActivity, Gone, MountInfo
+from ckptprof_collectors.mounts.remote_servers import is_remote
+from ckptprof_collectors.samples import BlockActivity, EntityGone, MountInfo
 
 
 class Devices:
@@ -20,36 +20,36 @@ class Devices:
 
     def __init__(self) -> None:
         self.disks = DeviceCounters()
-        self.paths = NvmePaths()
+        self.paths = NvmePathStates()
         self.links = NetworkCounters()
-        self.connections = Connections()
-        self.clients = RemoteClients()
+        self.connections = ConnectionCounters()
+        self.clients = RemoteClientCounters()
         self._requests = DeviceRequests()
         self._mounts: dict[int, MountInfo] = {}
         self._now_ns = 0
 
-    def take(self, samples: FrameSamples) -> None:
+    def ingest(self, samples: FrameSamples) -> None:
         """Ingest the samples of a frame; removals first, since a name may be reused."""
         self._now_ns = samples.at_ns
-        for gone in samples.of(Gone):
-            if gone.entity == "device":
-                self.disks.forget(gone.name)
-                self.paths.gone(gone.name, samples.at_ns)
-            elif gone.entity in {"interface", "port"}:
-                self.links.forget(gone.name)
-            elif gone.entity == "mount" and gone.name.isdecimal():
-                self._unmounted(self._mounts.pop(int(gone.name), None))
-        for mount in samples.of(MountInfo):
+        for removed in samples.by_kind(EntityGone):
+            if removed.entity == "device":
+                self.disks.forget(removed.name)
+                self.paths.record_removal(removed.name, samples.at_ns)
+            elif removed.entity in {"interface", "port"}:
+                self.links.forget(removed.name)
+            elif removed.entity == "mount" and removed.name.isdecimal():
+                self._forget_client(self._mounts.pop(int(removed.name), None))
+        for mount in samples.by_kind(MountInfo):
             self._mounts[mount.mount_id] = mount
-        self.disks.take(samples)
-        self.paths.take(samples)
-        self.links.take(samples)
-        self.connections.take(samples)
-        self.clients.take(samples)
-        for activity in samples.of(BlockActivity):
+        self.disks.ingest(samples)
+        self.paths.ingest(samples)
+        self.links.ingest(samples)
+        self.connections.ingest(samples)
+        self.clients.ingest(samples)
+        for activity in samples.by_kind(BlockActivity):
             self._requests.observe(samples.at_ns, activity)
 
-    def _unmounted(self, mount: MountInfo | None) -> None:
+    def _forget_client(self, mount: MountInfo | None) -> None:
         """Forget the client of a removed mount, if it was the last of its file system."""
         device = (mount.major, mount.minor) if mount is not None else None
         if device is not None and all((other.major, other.minor) != device for other in self._mounts.values()):
@@ -66,7 +66,7 @@ class Devices:
                 best = mount
         return best
 
-    def mounts_with(self, device: int) -> list[MountInfo]:
+    def mounts_of_device(self, device: int) -> list[MountInfo]:
         """List the mounts of the file system whose files have this st_dev."""
         return [mount for mount in self._mounts.values() if mount.device_number == device]
 
@@ -77,9 +77,12 @@ class Devices:
             return ()
         found = []
         for device in self._chain(mount.device):
-            share, info = self.disks.share(device, start_ns, end_ns, mount.mount_point), self.disks.infos.get(device)
+            share, info = (
+                self.disks.measure_share(device, start_ns, end_ns, mount.mount_point),
+                self.disks.infos.get(device),
+            )
             if share is not None and info is not None:
-                share = self._requests.fill(share, info, (start_ns, end_ns, self._now_ns), writes=writes)
+                share = self._requests.enrich(share, info, (start_ns, end_ns, self._now_ns), writes=writes)
             found += [share] if share is not None else []
         if mount.server is not None:
             found.extend(self._nic_shares(start_ns, end_ns, mount.mount_point))
@@ -87,7 +90,7 @@ class Devices:
 
     def received_bytes(self, start_ns: int, end_ns: int) -> int | None:
         """Bytes that the busiest interface received between two times, loopback included; None: none observed."""
-        return max((received for received, _ in self.links.around(start_ns, end_ns).values()), default=None)
+        return max((received for received, _ in self.links.totals_around(start_ns, end_ns).values()), default=None)
 
     def chain_of(self, path: str) -> list[str]:
         """List the block devices under a path, each before the devices below it."""
@@ -110,13 +113,15 @@ class Devices:
     def _nic_shares(self, start_ns: int, end_ns: int, under: str) -> list[DeviceShare]:
         nics = self.links.nics
         return [
-            DeviceShare(device=name, kind="nic", read_bytes=came, written_bytes=went, busy_seconds=None, under=under)
-            for name, (came, went) in self.links.around(start_ns, end_ns).items()
-            if name not in nics or nics[name].countable
+            DeviceShare(
+                device=name, kind="nic", read_bytes=received, written_bytes=sent, busy_seconds=None, under=under
+            )
+            for name, (received, sent) in self.links.totals_around(start_ns, end_ns).items()
+            if name not in nics or nics[name].is_countable
         ]
 
 
-def is_elsewhere(mount: MountInfo) -> bool:
+def is_network_mount(mount: MountInfo) -> bool:
     """Whether a mount has a server behind it; for FUSE, by its daemon or its source."""
     if mount.server is not None or is_remote(mount.fs_type) or mount.fs_type in NETWORKED:
         return True
@@ -124,4 +129,4 @@ def is_elsewhere(mount: MountInfo) -> bool:
         return False
     daemon, source = mount.fs_type.partition(".")[2].lower(), mount.source
     known = any(daemon.startswith(name) or source.lower().startswith(name) for name in NETWORKED_DAEMONS)
-    return known or bool(SOURCE_ELSEWHERE.match(source))
+    return known or bool(REMOTE_SOURCE.match(source))

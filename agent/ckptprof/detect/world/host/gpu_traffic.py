@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptprof.detect.world.bounded import MAX_THINGS, Bounded
-from ckptprof.detect.world.counter_history import MOST_BYTES, CounterHistories, CounterHistory
+from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
+from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES, CounterHistories, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.samples import GpuUse
 
-_EACH_BYTES = MOST_BYTES >> 4  # a sample each two seconds of a save
+_HISTORY_BYTES = MAX_HISTORY_BYTES >> 4  # a sample each two seconds of a save
 
 
 class GpuTraffic:
@@ -18,30 +18,30 @@ class GpuTraffic:
 
     def __init__(self) -> None:
         self._sent: CounterHistories[int] = CounterHistories(
-            lambda: CounterHistory(1, rising=1, most_bytes=_EACH_BYTES)
+            lambda: CounterHistory(1, rising=1, max_bytes=_HISTORY_BYTES)
         )
-        self._used: Bounded[ProcessKey, set[int]] = Bounded(MAX_THINGS, set)
+        self._gpus_by_process: Bounded[ProcessKey, set[int]] = Bounded(MAX_ENTRIES, set)
 
-    def take(self, samples: FrameSamples) -> None:
+    def ingest(self, samples: FrameSamples) -> None:
         """Ingest the samples of a frame."""
-        for one in samples.of(GpuUse):
+        for one in samples.by_kind(GpuUse):
             if one.sent_bytes is None:
                 continue
-            self._used.update_of((one.pid, one.start_ticks)).add(one.gpu)
-            past = self._sent.update_of(one.gpu)
-            if past.last_ns < samples.at_ns:  # several processes report the same counter
-                past.add(samples.at_ns, (one.sent_bytes,))
+            self._gpus_by_process.touch((one.pid, one.start_ticks)).add(one.gpu)
+            history = self._sent.touch(one.gpu)
+            if history.last_ns < samples.at_ns:  # several processes report the same counter
+                history.add(samples.at_ns, (one.sent_bytes,))
 
     def sent_bytes(self, processes: Iterable[ProcessKey], start_ns: int, end_ns: int) -> int | None:
         """Bytes sent by the GPUs of some processes, from the sample before a time to the last or one after another.
 
         None: no GPU was sampled both before the first time and since.
         """
-        gpus = {gpu for process in processes for gpu in self._used[process]}
+        gpus = {gpu for process in processes for gpu in self._gpus_by_process[process]}
         found = [
             pair[1][0] - pair[0][0]
             for gpu in gpus
-            if (past := self._sent[gpu]) and past.first_ns <= start_ns < past.last_ns
-            if (pair := past.around(start_ns, end_ns)) is not None
+            if (history := self._sent[gpu]) and history.first_ns <= start_ns < history.last_ns
+            if (pair := history.values_around(start_ns, end_ns)) is not None
         ]
         return sum(found) if found else None

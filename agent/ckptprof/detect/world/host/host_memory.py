@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
-from ckptprof.detect.world.counter_history import UNSEEN, CounterHistory
+from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistory
 from ckptprof.measures import MemoryMeasure
 from ckptprof_collectors.samples import MemorySample
 
 
-class HostMemory:
+class HostMemoryHistory:
     """Recent history of the host's memory."""
 
     def __init__(self) -> None:
-        self._past = CounterHistory(9)
+        self._history = CounterHistory(9)
 
     def observe(self, at_ns: int, sample: MemorySample) -> None:
         """Ingest one sample."""
         dirty = None
         if sample.dirty_bytes is not None:
             dirty = sample.dirty_bytes + (sample.writeback_bytes or 0)
-        told = (
+        values = (
             sample.total_bytes, sample.available_bytes, dirty, sample.dirty_threshold_bytes,
             sample.dirty_background_threshold_bytes, sample.psi_io_some_us, sample.psi_io_full_us,
             sample.psi_memory_some_us, sample.psi_memory_full_us,
         )  # fmt: skip
-        self._past.add(at_ns, tuple(UNSEEN if value is None else value for value in told))
+        self._history.add(at_ns, tuple(UNOBSERVED if value is None else value for value in values))
 
     def between(self, start_ns: int, end_ns: int) -> MemoryMeasure | None:
         """Measure memory in a time, samples around it included; None: not sampled."""
-        values = [values for _, values in self._past.looks(start_ns, end_ns + 1)]
-        if not values or self._past.first_ns >= end_ns:
+        values = [values for _, values in self._history.samples(start_ns, end_ns + 1)]
+        if not values or self._history.first_ns >= end_ns:
             return None
-        seen = ([value for value in column if value < UNSEEN] for column in zip(*values, strict=True))
-        total, available, dirty, threshold, background, *_ = seen
-        start_ns = max(start_ns, self._past.first_ns)
-        stood = zip(self._past.at(start_ns)[-4:], self._past.at(end_ns)[-4:], strict=True)
-        io_some, io_full, memory_some, memory_full = (_share(*pair, end_ns - start_ns) for pair in stood)
+        observed = ([value for value in column if value < UNOBSERVED] for column in zip(*values, strict=True))
+        total, available, dirty, threshold, background, *_ = observed
+        start_ns = max(start_ns, self._history.first_ns)
+        stall_counters = zip(self._history.at(start_ns)[-4:], self._history.at(end_ns)[-4:], strict=True)
+        io_some, io_full, memory_some, memory_full = (_share(*pair, end_ns - start_ns) for pair in stall_counters)
         return MemoryMeasure(
             total_bytes=max(total, default=None),
             available_min_bytes=min(available, default=None),
@@ -50,6 +50,6 @@ class HostMemory:
 
 def _share(before: float, after: float, span_ns: int) -> float | None:
     """Share of a time in which work was stalled, by a counter of microseconds."""
-    if span_ns <= 0 or after >= UNSEEN or before >= UNSEEN or after < before:
+    if span_ns <= 0 or after >= UNOBSERVED or before >= UNOBSERVED or after < before:
         return None
     return min(1.0, (after - before) * 1000 / span_ns)

@@ -1,0 +1,158 @@
+"""An ended candidate with its context, as the signals read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from heapq import nlargest
+
+from ckptprof.detect.events.candidates import Candidate
+from ckptprof.detect.events.detection_knowledge import Knowledge
+from ckptprof.detect.events.event_history import HistoryEvent, shape_of
+from ckptprof.detect.events.grouping import LOOSE_GAP_NS
+from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MAX_PER_ITEM, MOST_SHARE
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.frameworks import file_names
+from ckptprof.frameworks.framework_table import BY_NAME
+
+
+class EventContext:
+    """A candidate with its context; each property is computed when first used."""
+
+    def __init__(self, candidate: Candidate, known: Knowledge) -> None:
+        """Wrap a candidate that receives no more parts."""
+        self.candidate = candidate
+        self.known = known
+        self.world = known.world
+        self.job, self.writes, self.parts = candidate.job, candidate.writes, candidate.parts
+        self.start_ns, self.end_ns = candidate.start_ns, candidate.end_ns
+        self.processes = candidate.processes
+        self.first_processes = self.processes[:MAX_PER_ITEM]
+        self.bytes = candidate.bytes
+        # shared by several signals, once computed
+        self.counterparts: list[Transfer] | None = None  # concurrent transfers in the other direction
+        self.reads_even_pieces: bool | None = None
+
+    def holds_for_most_bytes(self, predicate: Callable[[Transfer], object]) -> bool:
+        """Return whether a predicate is true for at least half of the bytes."""
+        return sum(part.bytes for part in self.parts if predicate(part)) * 2 >= self.bytes
+
+    @cached_property
+    def largest_parts(self) -> list[Transfer]:
+        """The parts with most bytes."""
+        return largest_parts_of(self.candidate)
+
+    @cached_property
+    def largest_paths(self) -> list[str]:
+        """The paths of the first few of them."""
+        return [part.path for part in self.largest_parts[:FEW]]
+
+    @cached_property
+    def shapes(self) -> frozenset[str]:
+        """The shapes of these paths, shared with the saves before and after."""
+        return frozenset(map(shape_of, self.largest_paths))
+
+    @cached_property
+    def series(self) -> list[HistoryEvent]:
+        """Earlier events of its job in its direction with a file of the same shape, oldest first."""
+        return self.known.history.series(self.job, self.shapes, writes=self.writes)
+
+    @property
+    def framework(self) -> str | None:
+        """The framework of its file names."""
+        return framework_of(self.candidate, self.known)
+
+    @property
+    def has_weak_name(self) -> bool:
+        """Whether data sets have such names as well."""
+        return is_weak_framework(self.framework)
+
+    @cached_property
+    def has_word_or_step(self) -> bool:
+        """Whether a word or a step in its names distinguishes it from data."""
+        return self.holds_for_most_bytes(lambda part: part.name.hint or part.name.is_certain)
+
+    @cached_property
+    def is_named_as_result(self) -> bool:
+        """Whether its name is that of a model's result, not of its state."""
+        return self.holds_for_most_bytes(lambda part: part.name.model_output)
+
+    @cached_property
+    def is_rotated(self) -> bool:
+        """Whether its job deleted older files of these shapes."""
+        return self.known.history.rotated_count(self.job, self.shapes) > 0
+
+    @cached_property
+    def has_rank(self) -> bool:
+        """Whether a launcher of training jobs started one of its processes."""
+        return any(self.world.jobs.rank(process) is not None for process in self.processes)
+
+    @cached_property
+    def is_training(self) -> bool:
+        """Whether one of its processes has a library for training loaded, holds a GPU, or carries a rank."""
+        return self.world.trains(self.processes)
+
+    @cached_property
+    def producers(self) -> list[ProcessKey]:
+        """Its processes; in place of a tool that only passes on its standard input, the process that feeds the pipe."""
+        return [self._pipe_source(process) or process for process in self.processes] if self.writes else self.processes
+
+    def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
+        """Return the parent of a tool, if it wrote as much to no file meanwhile, and the tool read none."""
+        jobs, known = self.world.jobs, self.known.transfers.recent
+        parent = jobs.parent(process)
+        if parent is None or not jobs.is_mover(process) or not self.world.may_save(parent):
+            return None
+        span = self.start_ns - CONCURRENT_NS, self.end_ns
+        piped_bytes = sum(one.written_bytes for one in self.world.histories[parent].between(*span))
+        piped_bytes -= sum(one.size_in_use for one in known.transfers_between(parent, *span, writes=True))
+        read_bytes = sum(one.size_in_use for one in known.transfers_between(process, *span, writes=False))
+        return parent if piped_bytes - read_bytes >= MOST_SHARE * self.bytes else None
+
+    @cached_property
+    def own_files(self) -> set[FileKey]:
+        """Its files, their staging files, and those that its processes wrote just before or during it."""
+        own = {part.file for part in self.parts} | {
+            part.staging_file.file for part in self.parts if part.staging_file is not None
+        }
+        if self.writes:
+            for process in self.first_processes:
+                recent = self.known.transfers.recent.transfers_between(
+                    process, self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True
+                )
+                own.update(transfer.file for transfer in recent)
+        return own
+
+    @cached_property
+    def history_event(self) -> HistoryEvent:
+        """Its entry in the history."""
+        return HistoryEvent(
+            start_ns=self.start_ns,
+            end_ns=self.end_ns,
+            bytes=self.bytes,
+            shapes=self.shapes,
+            paths=frozenset(part.path for part in self.largest_parts),
+            processes=frozenset(self.processes),
+            programs=self.world.programs(self.processes),
+        )
+
+
+def largest_parts_of(candidate: Candidate) -> list[Transfer]:
+    """Return the parts with most bytes."""
+    return nlargest(MAX_PER_ITEM, candidate.parts, key=lambda part: part.bytes)
+
+
+def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
+    """Return the framework of a candidate's file names."""
+    if candidate.framework is None:
+        files = (
+            (part.path, part.bytes, part.fact.magic if part.fact else None) for part in largest_parts_of(candidate)
+        )
+        candidate.framework = (file_names.identify_framework(files, known.world.programs(candidate.processes)),)
+    return candidate.framework[0]
+
+
+def is_weak_framework(framework: str | None) -> bool:
+    """Return whether data sets have such names as well; no framework is weak too."""
+    return framework is None or BY_NAME[framework].weak

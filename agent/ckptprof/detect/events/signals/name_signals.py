@@ -1,0 +1,127 @@
+"""Names, first bytes and places of the files, as evidence for a checkpoint or against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ckptprof.detect.events.event_context import EventContext
+from ckptprof.detect.events.signal_values import SignalMatch
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.frameworks.file_formats import (
+    COMPRESSED,
+    COMPRESSIONS,
+    DUMPS,
+    OTHER_ENDINGS,
+    OTHER_MAGICS,
+    TEXTS,
+    identify_format,
+)
+from ckptprof.frameworks.file_names import is_temporary_of_framework
+from ckptprof.frameworks.framework_table import evidence_weight
+from ckptprof.frameworks.name_words import has_only_state_words
+from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
+from ckptprof.frameworks.program_names import NUMERIC_RUNTIMES
+
+_FORMAT_ROWS = {
+    "safetensors": "format-safetensors",
+    "torch-zip": "format-model",
+    "gguf": "format-model",
+    "keras": "format-model",
+}
+
+
+def match_framework(event: EventContext) -> SignalMatch | None:
+    """Return the framework of its file names, with the weight of its entry."""
+    return (
+        SignalMatch(event.framework, strength=evidence_weight(event.framework)) if event.framework is not None else None
+    )
+
+
+def match_format(event: EventContext) -> SignalMatch | None:
+    """Return the format of the first bytes of most of it."""
+    formats: dict[str, int] = {}
+    for part in event.parts:
+        kind = identify_format(part.fact.magic, part.path) if part.fact else None
+        if kind is not None and kind != COMPRESSED:
+            formats[kind] = formats.get(kind, 0) + part.bytes
+    if not formats:
+        return None
+    best = max(formats, key=lambda kind: formats[kind])
+    return SignalMatch(best, row=_FORMAT_ROWS.get(best, "format-data"))
+
+
+def has_step(event: EventContext) -> str | None:
+    """Return the training step in its name."""
+    step = event.candidate.step
+    return str(step) if step is not None and _has_hint(event) else None
+
+
+def has_word(event: EventContext) -> bool:
+    """Return whether its name has a word for checkpoints, and no step."""
+    return event.candidate.step is None and _has_hint(event)
+
+
+def has_data_word(event: EventContext) -> bool:
+    """Return whether its name has a word for data sets or results."""
+    return _holds_for_most_bytes(event, lambda part: part.name.data)
+
+
+def is_in_cache_or_package(event: EventContext) -> bool:
+    """Return whether it is in a place of caches, packages or databases."""
+    return _holds_for_most_bytes(event, lambda part: NOT_OF_JOBS.search(part.path))
+
+
+def foreign_kind(event: EventContext) -> str | None:
+    """Return the format in its suffix or first bytes, if that is no model's."""
+    if not _holds_for_most_bytes(event, _foreign_kind):
+        return None
+    return next(kind for part in event.largest_parts if (kind := _foreign_kind(part)))
+
+
+def is_downloaded(event: EventContext) -> bool:
+    """Return whether it is in a model hub's cache, or has a name of unfinished downloads.
+
+    Saves have such names, too, until they are complete: those of trainers, or of processes with numpy that count steps.
+    """
+    runtimes = event.world.runtimes(event.processes) or frozenset()
+    counts_steps = event.candidate.step is not None and bool(runtimes & NUMERIC_RUNTIMES)
+
+    def is_download(part: Transfer) -> bool:
+        paths = (part.path, part.earlier_path or "")
+        if any(map(CACHES_OF_HUBS.search, paths)):
+            return True
+        if event.is_training or counts_steps or (part.name.hint and is_temporary_of_framework(paths[1])):
+            return False
+        return any(map(UNFINISHED_DOWNLOADS.search, paths))
+
+    return event.writes and _holds_for_most_bytes(event, is_download)
+
+
+def _has_hint(event: EventContext) -> bool:
+    return event.holds_for_most_bytes(lambda part: part.name.hint and not part.name.model_output)
+
+
+def _holds_for_most_bytes(event: EventContext, predicate: Callable[[Transfer], object]) -> bool:
+    total = sum(part.bytes for part in event.largest_parts)
+    return sum(part.bytes for part in event.largest_parts if predicate(part)) * 2 > total
+
+
+def _foreign_kind(part: Transfer) -> str | None:
+    path = part.path
+    if part.name.commit:
+        return None
+    if DUMPS.search(path):
+        return "a dump of memory"
+    found = OTHER_ENDINGS.search(path)
+    named = has_only_state_words(part.file_name.rpartition(".")[0]) or (part.name.hint and part.name.step is None)
+    if found is not None and not (named and path.endswith(TEXTS)):
+        return f"a file of another kind, {found[0][:20]!r}"
+    magic = (part.fact.magic if part.fact is not None else None) or b""
+    for offset, mark, kind in OTHER_MAGICS:
+        if magic.startswith(mark, offset):
+            ending = COMPRESSIONS.get(kind)
+            if ending is None:
+                return kind
+            named = part.name.framework is not None or (part.name.hint and path.endswith(ending))
+            return None if named else kind
+    return None

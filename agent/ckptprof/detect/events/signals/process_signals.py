@@ -1,0 +1,76 @@
+"""The writing or reading process: a trainer or a tool; careful with its files, or writing logs and databases."""
+
+from __future__ import annotations
+
+from ckptprof.detect.events.event_context import EventContext
+from ckptprof.detect.events.signal_values import SignalMatch
+from ckptprof.detect.events.signals.recurrence import is_row_of_data
+from ckptprof.detect.tolerances import HEADER_BYTES
+from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
+
+_MIN_BUSY_SHARE = 0.4  # of a core, in its own code
+_MIN_LIFE_NS = 3_000_000_000  # outside the writing; less is no evidence
+
+
+def match_runtime(event: EventContext) -> SignalMatch | None:
+    """Return the libraries that its processes have loaded."""
+    loaded = event.world.runtimes(event.producers)
+    if loaded is None:
+        return None
+    verb = "written" if event.writes else "read"
+    if loaded & TRAINING_RUNTIMES:
+        names = ", ".join(sorted(loaded & TRAINING_RUNTIMES))
+        return SignalMatch(f"{verb} by a process with {names} loaded", "runtime-training")
+    if loaded & GPU_RUNTIMES:
+        return SignalMatch(f"{verb} by a process that uses a GPU", "runtime-gpu")
+    if loaded & NUMERIC_RUNTIMES:
+        return SignalMatch(f"{verb} by a process with numpy loaded", "runtime-numeric")
+    return SignalMatch(f"{verb} by a process without any library of machine learning", "runtime-none")
+
+
+def is_process_unknown(event: EventContext) -> bool:
+    """Return whether all of its processes ended before they were identified."""
+    ended = event.world.ended
+    return event.world.runtimes(event.processes) is None and all(one in ended for one in event.processes)
+
+
+def computes(event: EventContext) -> bool:
+    """Return whether a writer spends its time in its own code, not on its files: it makes what it writes."""
+    if not event.writes or is_row_of_data(event):
+        return False
+    for process in event.processes:
+        share = event.world.usage.user_time(process, event.start_ns)
+        if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= _MIN_BUSY_SHARE:
+            return True
+    return False
+
+
+def is_tool(event: EventContext) -> bool:
+    """Return whether a program that copies, packs, sends or fetches wrote or read it."""
+    return any(map(event.world.jobs.is_mover, event.producers))
+
+
+def is_service(event: EventContext) -> bool:
+    """Return whether a program that installs, builds, serves, tests or logs wrote or read it."""
+    jobs = event.world.jobs
+    return any(jobs.is_tool(process) and not jobs.is_mover(process) for process in event.processes)
+
+
+def is_renamed(event: EventContext) -> bool:
+    """Return whether it had a temporary name first: no reader ever sees half of it."""
+    return event.writes and any(part.earlier_path is not None for part in event.parts)
+
+
+def is_appended(event: EventContext) -> bool:
+    """Return whether most of it was written with O_APPEND, as logs are."""
+    return event.writes and not event.holds_for_most_bytes(lambda part: not part.append)
+
+
+def is_random_access(event: EventContext) -> bool:
+    """Return whether small operations do not follow each other, as in databases."""
+    sums = [part.operations for part in event.parts if part.operations is not None]
+    transferred = sum(one.bytes for one in sums)
+    operations = sum(one.number for one in sums)
+    if not event.writes or not operations or transferred / operations >= HEADER_BYTES:
+        return False
+    return sum(one.consecutive_bytes for one in sums) * 2 <= transferred

@@ -1,0 +1,197 @@
+"""Signals for restores, against the reading of data."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from functools import partial
+
+from ckptprof.detect.events.event_context import EventContext
+from ckptprof.detect.events.event_history import HistoryEvent, shape_of
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
+from ckptprof.detect.events.signals.recurrence import even_period_ns
+from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MANY, MOST_SHARE, SIMILAR_SHARE
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.spans import Span
+
+
+def is_read_back(event: EventContext) -> bool:
+    """Return whether most of it was recognised as saved before."""
+    return not event.writes and event.holds_for_most_bytes(lambda part: event.known.transfers.saved.contains(part.path))
+
+
+def is_read_by_later_run(event: EventContext) -> bool:
+    """Return whether an earlier run of the same program wrote one of its files, whatever it was classified as."""
+    own = event.history_event
+    authors = {path: event.known.history.author_of(path) for path in (event.largest_paths if not event.writes else ())}
+    return any(
+        one
+        and one.programs & own.programs
+        and not one.processes & own.processes
+        and not _is_made_for_reader(event, path)
+        for path, one in authors.items()
+    )
+
+
+def is_handed_over(event: EventContext) -> bool:
+    """Return whether worker processes pass files to the process that started them, and no name is a checkpoint's.
+
+    Actors play, generators make samples, and the trainer reads all of their files while it continues. A state goes the
+    other way: the trainer writes it, and a process started later reads it; a trainer that returns to the best of many
+    such states reads one.
+    """
+    if not event.has_weak_name or not (
+        event.writes or all(_is_made_for_reader(event, path) for path in event.largest_paths)
+    ):
+        return False
+    history, own = event.known.history, event.history_event
+    written_events = history.series(event.job, event.shapes, writes=True)[-FEW:]
+    read = history.series(event.job, event.shapes, writes=False)
+    handed_over = [
+        one
+        for one in written_events
+        if own.processes.isdisjoint(one.processes)  # a process that continues to write is a trainer
+        and any(
+            not one.paths.isdisjoint(reader.paths)
+            and _started_later(one, reader)
+            and (not event.writes or _started_later(own, reader))
+            for reader in (*read, own)
+        )
+    ]
+    return bool(handed_over) and len(handed_over) * 2 >= len(written_events)
+
+
+def _is_made_for_reader(event: EventContext, path: str) -> bool:
+    """Return whether a file was its author's only one of that shape, and the author started after the reader."""
+    author = event.known.history.author_of(path)
+    return (
+        author is not None
+        and _started_later(author, event.history_event)
+        and len(event.known.history.run_of(path)) == 1
+    )
+
+
+def _started_later(author: HistoryEvent, reader: HistoryEvent) -> bool:
+    return min(ticks for _, ticks in author.processes) > max(ticks for _, ticks in reader.processes)
+
+
+def is_resumed_from(event: EventContext) -> bool:
+    """Return whether it is the last of what an earlier run of its program wrote in even periods, and the only one read.
+
+    A resuming run wants the last state; a cache, a data set or a log is read piece by piece.
+    """
+    return (
+        is_read_by_later_run(event)
+        and all(map(partial(_is_last_of_run, event), event.largest_paths))
+        and not _reads_other_files(event)
+    )
+
+
+def _is_last_of_run(event: EventContext, path: str) -> bool:
+    run = event.known.history.run_of(path)
+    return bool(run) and path in run[-1].paths and even_period_ns(run[:-1], run[-1]) is not None
+
+
+def _reads_other_files(event: EventContext) -> bool:
+    own = {part.path for part in event.parts}
+    return any(
+        one.path not in own and shape_of(one.path) in event.shapes
+        for process in event.first_processes
+        for one in _files_read_whole(event, process, (0, event.end_ns + LOOSE_GAP_NS))
+    )
+
+
+def is_read_during_save(event: EventContext) -> bool:
+    """Return whether it is read for a save: during one, or as one of several that its processes saved."""
+    return not event.writes and (_reads_several_saves(event) or _is_part_of_save(event))
+
+
+def _reads_several_saves(event: EventContext) -> bool:
+    """Return whether its processes read several of their own saves of a series in a row, each whole.
+
+    They average them, or choose one: no run resumes from two.
+    """
+    window = event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS
+    for process in event.first_processes:
+        whole_paths = (one.path for one in _files_read_whole(event, process, window))
+        authors = map(event.known.history.author_of, (path for path in whole_paths if shape_of(path) in event.shapes))
+        if len({author.start_ns for author in authors if author and process in author.processes}) < 2:
+            return False
+    return True
+
+
+def _files_read_whole(event: EventContext, process: ProcessKey, span: Span) -> list[Transfer]:
+    read = event.known.transfers.recent.transfers_between(process, *span, writes=False)
+    return [one for one in read if one.bytes >= MOST_SHARE * one.stored_size]
+
+
+def _is_part_of_save(event: EventContext) -> bool:
+    """Return whether its processes saved just before it and continued right after it: it is part of that save.
+
+    States are averaged or merged, or a save is checked. A process that saves another step, or the same files again, has
+    restored between two saves; but not one that replaces them at once by less, as without the optimizer.
+    """
+    return _is_between_writes(event) or _is_rewritten_smaller(event)
+
+
+def _is_rewritten_smaller(event: EventContext) -> bool:
+    """Return whether the processes that read most of it rewrote it right away, and smaller."""
+    recent = event.known.transfers.recent
+    written: dict[tuple[ProcessKey, str], list[Transfer]] = {}
+    for one in itertools.chain.from_iterable(map(recent.written_by, event.processes)):
+        written.setdefault((one.process, one.path), []).append(one)
+
+    def is_stripped(part: Transfer) -> bool:
+        if not any(_is_smaller(one, part) for one in written.get((part.process, part.path), ())):
+            return False  # cheap check first: there may be thousands of files
+        meanwhile = recent.transfers_between(part.process, part.start_ns, part.end_ns + CONCURRENT_NS, writes=True)
+        return any(one.path == part.path and _is_smaller(one, part) for one in meanwhile)
+
+    return event.holds_for_most_bytes(is_stripped)
+
+
+def _is_smaller(written: Transfer, read: Transfer) -> bool:
+    return _start_ns(written) >= read.start_ns and written.stored_size < (1 - SIMILAR_SHARE) * read.size_in_use
+
+
+def _start_ns(written: Transfer) -> int:
+    return written.start_ns or written.first_ns
+
+
+def _is_between_writes(event: EventContext) -> bool:
+    folders, start_ns, end_ns = {part.folder for part in event.parts}, event.start_ns, event.end_ns
+
+    def written_nearby(process: ProcessKey, low_ns: int, high_ns: int) -> list[Transfer]:
+        found = event.known.transfers.recent.transfers_between(process, low_ns, high_ns, writes=True)
+        return [one for one in found if one.folder in folders and (one.name.framework or one.name.hint)]
+
+    for process in event.first_processes:
+        nearby = written_nearby(process, start_ns - LOOSE_GAP_NS, end_ns + LOOSE_GAP_NS)
+        before = [one for one in nearby if _start_ns(one) < start_ns]
+        after = [one for one in nearby if _start_ns(one) >= start_ns]
+        steps = {one.name.step for one in (*before, *after)} - {None}
+        rewritten = {one.file for one in before} & {one.file for one in after}
+        if not before or not after or rewritten or len(steps) > 1:
+            return False
+    return True
+
+
+def is_read_as_data_set(event: EventContext) -> bool:
+    """Return whether files of one shape are read in a row or repeatedly, without a checkpoint's name: a data set."""
+    if event.writes or not event.has_weak_name or event.has_word_or_step:
+        return False
+    if event.known.transfers.saved.contains(event.largest_paths[0]):
+        return False
+    return any(earlier.processes & event.history_event.processes for earlier in event.series) or _is_file_series(event)
+
+
+def _is_file_series(event: EventContext) -> bool:
+    nearby_paths = {
+        transfer.path
+        for process in event.first_processes
+        for transfer in event.known.transfers.recent.transfers_between(
+            process, event.start_ns - CERTAIN_GAP_NS, event.end_ns + CERTAIN_GAP_NS, writes=False
+        )
+    }
+    return max(Counter(map(shape_of, event.history_event.paths | nearby_paths)).values()) >= MANY

@@ -1,0 +1,305 @@
+"""From the sessions that the kernel counts to transfers: one process, one file, one direction, one opening."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MAX_FILES, NEARLY_ALL, PATIENCE_NS, POLL_INTERVAL_NS
+from ckptprof.detect.transfers.model.operations import OperationSums, start_of_new_ns, subtract
+from ckptprof.detect.transfers.model.phase import Phase
+from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
+from ckptprof.detect.transfers.observed.file_events import FileEvents, TransfersOf, is_sync_of_all
+from ckptprof.detect.world.bounded import Bounded
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent
+
+
+@dataclass(slots=True)
+class _KnownSession:
+    last_sample: FileActivity  # its last sample
+    transfer: TracedTransfer
+    offset_sample: FileActivity | None = None  # what belongs to an earlier transfer
+    since_ns: int = 0  # when what is beyond it began
+
+
+class TracedTransfers:
+    """Follows the sessions of all processes; only those that moved are looked at."""
+
+    def __init__(self) -> None:
+        self._sessions: Bounded[str, _KnownSession] = Bounded(8 * MAX_FILES)  # that nobody closed
+        self._exited: dict[ProcessKey, int] = {}  # processes that have ended, and when
+        self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
+        self._open: dict[int, TracedTransfer] = {}  # by identity, those that moved longest ago first
+        self._by_process: dict[ProcessKey, dict[int, TracedTransfer]] = {}
+        # what each process wrote of each device that a sync of everything may store, by identity
+        self._unsynced: dict[ProcessKey, dict[int, dict[int, TracedTransfer]]] = {}
+        self._newly_ended: dict[int, TracedTransfer] = {}
+        self._ended: dict[int, TracedTransfer] = {}
+        self.file_events = FileEvents()
+
+    def __bool__(self) -> bool:
+        """Whether anything was traced of late."""
+        return bool(self._ended) or bool(self._open)
+
+    def ingest(self, activity: FileActivity, before_ns: int) -> None:
+        """Take one sample of a session; `before_ns` is the time of the frame before."""
+        known = self._sessions.get(activity.session)
+        if known is None:
+            if activity.operations <= 0:
+                return
+            transfer = self._transfer_for(activity)
+            known = self._sessions[activity.session] = _KnownSession(activity, transfer)
+        elif activity.operations < known.last_sample.operations:
+            return  # older than what is known
+        part = self._part_of_transfer(known, activity, before_ns)
+        if part is not None:
+            self._ingest_part(known.transfer, part, before_ns)
+        if activity.closed_ns is not None:
+            del self._sessions[activity.session]
+
+    def _part_of_transfer(self, known: _KnownSession, activity: FileActivity, before_ns: int) -> FileActivity | None:
+        """Return what the session did in its transfer, which is a new one if the last was over; None: nothing."""
+        has_moved_on = activity.operations > known.last_sample.operations
+        transfer = known.transfer
+        is_classified = transfer.phase is Phase.CLASSIFIED
+        if is_classified and not has_moved_on:
+            return None
+        reread_ns = _reread_start_ns(transfer, known.last_sample, activity, before_ns) if has_moved_on else None
+        if has_moved_on and (
+            is_classified or reread_ns is not None or _starts_again(transfer, known.last_sample, activity)
+        ):
+            known.offset_sample = known.last_sample
+            known.since_ns = max(
+                start_of_new_ns(known.last_sample, activity, before_ns), transfer.closed_ns or 0, reread_ns or 0
+            )
+            part = subtract(activity, known.offset_sample, known.since_ns)
+            known.transfer = self._transfer_for(part, excluded=transfer)
+        else:
+            part = (
+                subtract(activity, known.offset_sample, known.since_ns) if known.offset_sample is not None else activity
+            )
+        known.last_sample = activity
+        return part
+
+    def _transfer_for(self, activity: FileActivity, excluded: TracedTransfer | None = None) -> TracedTransfer:
+        """Return the transfer that a session belongs to, `but` not that one; a new one if there is none."""
+        process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
+        transfers = self._files.setdefault((file, activity.writes), {}).setdefault(process, [])
+        if transfers:
+            if transfers[-1] is not excluded and _continues(transfers[-1], activity):
+                return transfers[-1]
+            if transfers[-1].phase is Phase.OPEN:  # truncated, or begun again, by another thread
+                self._finish(transfers[-1])
+        transfer = TracedTransfer(
+            process=process,
+            file=file,
+            writes=activity.writes,
+            path=activity.path or f"(path not seen)/device {file[0]}/inode {file[1]}",
+            first_ns=activity.first_ns,
+            last_ns=activity.last_ns,
+            before_ns=activity.first_ns,
+            seen_by="trace",
+            generation=activity.generation,
+        )
+        transfers.append(transfer)
+        self._by_process.setdefault(process, {})[id(transfer)] = transfer
+        self.file_events.adopt(transfer)
+        return transfer
+
+    def _ingest_part(self, transfer: TracedTransfer, part: FileActivity, before_ns: int) -> None:
+        if part.last_ns >= transfer.active_ns:
+            transfer.size = part.size
+        transfer.ingest(part, before_ns)
+        if transfer.writes:
+            unsynced = self._unsynced.setdefault(transfer.process, {})
+            unsynced.setdefault(transfer.file[0], {})[id(transfer)] = transfer
+        if part.path is not None and part.path not in (transfer.path, transfer.earlier_path):
+            if not transfer.path.startswith("/"):  # it was not known yet
+                transfer.path = part.path
+                self.file_events.paths.add(transfer)
+            else:
+                self.file_events.rename(transfer, part.path)
+        self._file_by_phase(transfer)
+
+    def _file_by_phase(self, transfer: TracedTransfer) -> None:
+        transfer.last_ns = transfer.last_sign_ns
+        for book in (self._open, self._ended, self._newly_ended):
+            book.pop(id(transfer), None)
+        if transfer.phase is Phase.OPEN:
+            self._open[id(transfer)] = transfer
+        elif transfer.phase is Phase.ENDED:
+            self._finish(transfer)
+        else:  # a sync came late: nobody is to judge it again
+            self._ended[id(transfer)] = transfer
+
+    def _finish(self, transfer: TracedTransfer) -> None:
+        transfer.finish()
+        self._open.pop(id(transfer), None)
+        self._newly_ended[id(transfer)] = self._ended[id(transfer)] = transfer
+
+    def ingest_event(self, event: FileLifeEvent) -> None:
+        """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
+        writers: TransfersOf = {}
+        if event.device is not None and event.inode is not None:
+            writers = self._files.get(((event.device, event.inode), True), {})
+        unsynced = self._unsynced.get((event.pid, event.start_ticks), {}) if is_sync_of_all(event) else {}
+        relatives = [one for device, own in unsynced.items() if event.device in (None, device) for one in own.values()]
+        observed = self.file_events.ingest(event, writers, relatives)
+        for transfer in observed:
+            self._file_by_phase(transfer)
+        synced = set(map(id, observed)) if relatives else ()
+        for transfer in relatives:  # of thousands of files none is synced with each that follows
+            is_stored = transfer.durable_ns is not None and id(transfer) not in synced
+            if is_stored or transfer.phase is Phase.CLASSIFIED or len(transfer.syncs) >= FEW:
+                del unsynced[transfer.file[0]][id(transfer)]
+
+    def record_close(self, transfer: TracedTransfer, at_ns: int) -> None:
+        """Take note that polling saw the file closed: not every thread that used it tells so."""
+        if transfer.phase is Phase.OPEN and at_ns >= transfer.active_ns:
+            self._finish(transfer)
+
+    def record_exit(self, process: ProcessKey, at_ns: int) -> None:
+        """Take note that a process has ended; the last samples of its sessions may still come."""
+        for transfer in self.transfers_of(process):
+            if id(transfer) in self._open:
+                self._finish(transfer)
+        if self._sessions:
+            self._exited[process] = at_ns
+
+    def take_ended(self, now_ns: int) -> list[TracedTransfer]:
+        """Return the transfers that are over since the last call, and those that stand still for long."""
+        while self._open:
+            transfer = next(iter(self._open.values()))
+            if now_ns - transfer.last_ns < PATIENCE_NS:
+                break
+            self._finish(transfer)
+        ended, self._newly_ended = list(self._newly_ended.values()), {}
+        return ended
+
+    def is_active_since(self, since_ns: int) -> bool:
+        """Return whether any open file was used after that."""
+        return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns
+
+    def open_transfers(self) -> list[TracedTransfer]:
+        """Return all transfers whose files are still open."""
+        return list(self._open.values())
+
+    def written(self) -> list[TracedTransfer]:
+        """Return what was written of late, by whomever, judged or not."""
+        return [one for one in (*self._ended.values(), *self._open.values()) if one.writes]
+
+    def transfers_near(
+        self, file: FileKey, low_ns: int, high_ns: int, process: ProcessKey | None = None
+    ) -> Iterator[TracedTransfer]:
+        """Yield the transfers of a file, by that process or by all, in either direction, that overlap a time about."""
+        for writes in (True, False):
+            by_process = self._files.get((file, writes), {})
+            lists = by_process.values() if process is None else (by_process.get(process, ()),)
+            for transfer in itertools.chain.from_iterable(lists):
+                if transfer.edges()[0] - POLL_INTERVAL_NS <= high_ns and low_ns <= transfer.last_ns + POLL_INTERVAL_NS:
+                    yield transfer
+
+    def has_transfers(self, process: ProcessKey) -> bool:
+        """Return whether a process did anything of late."""
+        return process in self._by_process
+
+    def transfers_of(self, process: ProcessKey) -> list[TracedTransfer]:
+        """Return what a process did of late."""
+        return list(self._by_process.get(process, {}).values())
+
+    def forget_before(self, at_ns: int) -> None:
+        """Drop the transfers that were over before `at_ns`."""
+        for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._ended.values())):
+            self._forget(transfer)
+        for transfer in self._ended.values():
+            if transfer.phase is Phase.CLASSIFIED:
+                self.file_events.paths.remove(transfer)  # no renaming counts for what was judged
+        self.shrink(1.0)
+        exited = {process for process, ended_ns in self._exited.items() if ended_ns < at_ns}
+        for session in (
+            [key for key, known in self._sessions.items() if known.transfer.process in exited] if exited else ()
+        ):
+            del self._sessions[session]
+        for process in exited:
+            del self._exited[process]
+        self.file_events.forget_before(at_ns)
+
+    def __len__(self) -> int:
+        """Return how many transfers are known, open and over."""
+        return len(self._open) + len(self._ended)
+
+    def shrink(self, share: float) -> None:
+        """Keep so many of the latest that are over, as a share of the bound; one that still waits keeps no others."""
+        excess = max(0, len(self._ended) - int(share * MAX_FILES))
+        for transfer in list(itertools.islice(self._ended.values(), excess)):
+            if transfer.phase is Phase.CLASSIFIED:
+                self._forget(transfer)
+
+    def _forget(self, transfer: TracedTransfer) -> None:
+        del self._ended[id(transfer)]
+        self._newly_ended.pop(id(transfer), None)
+        key = (transfer.file, transfer.writes)
+        by_process = self._files[key]
+        by_process[transfer.process].remove(transfer)
+        if not by_process[transfer.process]:
+            del by_process[transfer.process]
+        if not by_process:
+            del self._files[key]
+        self._unsynced.get(transfer.process, {}).get(transfer.file[0], {}).pop(id(transfer), None)
+        siblings = self._by_process.get(transfer.process, {})
+        siblings.pop(id(transfer), None)
+        if not siblings:
+            self._by_process.pop(transfer.process, None)
+            self._unsynced.pop(transfer.process, None)
+        if transfer.phase is not Phase.CLASSIFIED:
+            transfer.mark_classified()
+        self.file_events.paths.remove(transfer)
+
+
+def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
+    """Return whether a new session belongs to the transfer that was the last of its process, file and direction."""
+    sums = transfer.operations
+    if sums is None or transfer.phase is Phase.CLASSIFIED or transfer.generation != activity.generation:
+        return False
+    if transfer.phase is Phase.ENDED and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
+        ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
+        ends = {sums.high_offset, *(() if (last := transfer.last_session) is None else (last.end_offset,))}
+        is_adjacent = activity.first_offset in ends and activity.first_offset > 0
+        return is_adjacent and activity.first_ns - ended_ns <= CONCURRENT_NS
+    if activity.first_ns <= sums.last_ns:
+        return True
+    if activity.writes and activity.size < sums.high_offset:
+        return False  # truncated meanwhile
+    starts_again = activity.first_offset == sums.low_offset and _covers_range(sums)
+    return not (starts_again and activity.first_ns - sums.last_ns > CONCURRENT_NS)
+
+
+def _covers_range(sums: OperationSums) -> bool:
+    """Return whether all of the stretch that it was in was moved."""
+    return sums.bytes >= NEARLY_ALL * (sums.high_offset - sums.low_offset)
+
+
+def _starts_again(transfer: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
+    """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
+    if not transfer.writes or transfer.phase is Phase.OPEN:
+        return False
+    if transfer.closed_ns is None or after.last_ns <= transfer.closed_ns:
+        return False
+    sums = transfer.operations
+    return sums is not None and _covers_range(sums) and after.high_offset <= before.high_offset
+
+
+def _reread_start_ns(transfer: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
+    """Return when a thread began to read again what it had read or mapped, after a pause; None: it did not.
+
+    The kernel's session goes on if nobody closed it: a mapping is let go of without a sign, and who reads by calls
+    after a pause has opened the file again.
+    """
+    start_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
+    if transfer.writes or start_ns - transfer.active_ns <= CONCURRENT_NS or (sums := transfer.operations) is None:
+        return None
+    mapped = sums.faulted_bytes * 2 > sums.bytes and after.faulted_bytes == before.faulted_bytes
+    is_reread = mapped or (_covers_range(sums) and after.high_offset <= before.high_offset)
+    return start_ns if is_reread else None

@@ -1,0 +1,116 @@
+"""Whose a file is that was opened and read between two looks: of a process that read more than it was seen to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from ckptprof.detect.tolerances import (
+    FEW,
+    LATE_TICK_NS,
+    POLL_INTERVAL_NS,
+    SIGNIFICANT_BYTES,
+    STAMP_TOLERANCE_NS,
+    WHOLE_SHARE,
+)
+from ckptprof.detect.transfers.ledger import Ledger
+from ckptprof.detect.transfers.model.phase import Phase
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.openings import FileOpening, FileOpenings
+from ckptprof.detect.transfers.recent_files import SavedFiles
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.world import World
+
+
+def find_unobserved_reads(
+    openings: FileOpenings, explained: Sequence[Transfer], world: World, saved: SavedFiles, now_ns: int
+) -> list[Transfer]:
+    """Return transfers for files read between two samples, by the process that read as much then.
+
+    Any process may have opened them, while a trainer read its data or loaded its libraries: only those count that may
+    read that path, or were observed at another file of its folder.
+    """
+    found: list[Transfer] = []
+    known: _ExplainedTransfers | None = None
+    ledger: Ledger | None = None
+    for opening in openings:
+        if opening.is_attributed or opening.was_written or opening.size < SIGNIFICANT_BYTES:
+            continue
+        if now_ns - opening.opened_ns < POLL_INTERVAL_NS:
+            continue
+        opening.is_attributed = True
+        known = known or _ExplainedTransfers(explained)
+        if _is_explained(opening, known.of_file[opening.file], openings):
+            continue
+        readers = set(known.in_folder[opening.path.rpartition("/")[0]])
+        if saved.contains(opening.path):
+            readers.update(process for process in world.histories if world.may_restore(process))
+        ledger = ledger or Ledger(world.histories, [*explained, *found])
+        reader = _find_reader(opening, readers, world, ledger, openings)
+        if reader is not None:
+            found.append(reader)
+            known.add(reader)
+            ledger.add(reader)
+    return found
+
+
+class _ExplainedTransfers:
+    """What is known by now: by file, and who was at a file of each folder."""
+
+    def __init__(self, transfers: Iterable[Transfer]) -> None:
+        self.of_file: defaultdict[FileKey, list[Transfer]] = defaultdict(list)
+        self.in_folder: defaultdict[str, set[ProcessKey]] = defaultdict(set)
+        for transfer in transfers:
+            self.add(transfer)
+
+    def add(self, transfer: Transfer) -> None:
+        """Add one transfer."""
+        self.of_file[transfer.file].append(transfer)
+        self.in_folder[transfer.folder].add(transfer.process)
+
+
+def _is_explained(opening: FileOpening, of_same: Sequence[Transfer], openings: FileOpenings) -> bool:
+    """Return whether as many reads of its file are known as there were openings in their time."""
+    explaining = [transfer for transfer in of_same if _explains(transfer, opening)]
+    if any(transfer.writes or transfer.is_mapped for transfer in explaining):
+        return True
+    of_file = openings.by_key(opening.file)
+    if not explaining or len(of_file) > FEW:  # a data set is read again and again
+        return bool(explaining)
+    explained_openings = [
+        other for other in of_file if not other.was_written and any(_explains(one, other) for one in explaining)
+    ]
+    return len(explained_openings) <= len(explaining)
+
+
+def _explains(transfer: Transfer, opening: FileOpening) -> bool:
+    last_ns = transfer.closed_ns if transfer.closed_ns is not None else transfer.last_ns
+    low_ns, high_ns = transfer.before_ns - LATE_TICK_NS, last_ns + LATE_TICK_NS
+    return low_ns <= opening.opened_ns <= high_ns
+
+
+def _find_reader(
+    opening: FileOpening, readers: Iterable[ProcessKey], world: World, ledger: Ledger, openings: FileOpenings
+) -> Transfer | None:
+    """Return a transfer by the process with as many unexplained bytes as the file has, while it was open."""
+    if opening.closed_ns is None:
+        return None
+    from_ns = opening.opened_ns - STAMP_TOLERANCE_NS
+    for process in readers:
+        if world.histories[process].had_child_exit(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):
+            continue  # what its child read, and what that one's children did, came into its counters
+        if ledger.unexplained_read_bytes(process, from_ns, opening.closed_ns, openings) >= WHOLE_SHARE * opening.size:
+            return Transfer(
+                phase=Phase.ENDED,
+                process=process,
+                file=opening.file,
+                writes=False,
+                path=opening.path,
+                first_ns=opening.opened_ns,
+                last_ns=opening.closed_ns,
+                before_ns=opening.opened_ns,
+                closed_ns=opening.closed_ns,
+                seen_by="opening",
+                size=opening.size,
+            )
+    return None

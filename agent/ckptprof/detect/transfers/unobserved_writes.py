@@ -1,0 +1,205 @@
+"""Whose a file is that nobody was seen writing: of a process that wrote as much then, beside what is known of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from ckptprof.detect.tolerances import (
+    BIRTH_TOLERANCE_NS,
+    COMMIT_NS,
+    CONCURRENT_NS,
+    MOST_SHARE,
+    SIGNIFICANT_BYTES,
+    STAMP_TOLERANCE_NS,
+)
+from ckptprof.detect.transfers.edges import birth_and_write_ns
+from ckptprof.detect.transfers.ledger import Ledger
+from ckptprof.detect.transfers.model.phase import Phase
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
+from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.spans import Span
+from ckptprof.detect.world.world import World
+from ckptprof.frameworks.file_formats import SQLITE_LOGS
+from ckptprof.frameworks.file_names import path_shape
+from ckptprof_collectors.samples import FileFact
+
+_MIN_SHARE_IN_SAME_FOLDER = 0.2  # is enough where it was seen writing in the same folder just then
+
+
+class FileState(NamedTuple):
+    """The state of a file at a time."""
+
+    at_ns: int
+    fact: FileFact  # as its file system said
+    requesters: Collection[ProcessKey]  # on whose behalf it was asked
+
+    @property
+    def file(self) -> FileKey:
+        """The device and inode."""
+        return self.fact.device, self.fact.inode
+
+
+def order_by_likelihood(
+    states: list[FileState], world: World, ledger: Ledger, unclaimed: Collection[str]
+) -> list[FileState]:
+    """Order files: shapes that their job wrote before first, shapes like `unclaimed` last.
+
+    Of two files of one size and moment, of which it can have written one, the other is another job's.
+    """
+    if sum(state.fact.size >= SIGNIFICANT_BYTES for state in states) < 2:
+        return states
+    written, unclaimed_shapes = ledger.shapes(world.jobs), Counter(unclaimed)
+
+    def strangeness(state: FileState) -> int:
+        like = path_shape(state.fact.path)
+        own = max((written[world.jobs.job_of(one), like] for one in state.requesters), default=0)
+        return 0 if own and own >= unclaimed_shapes[like] else 2 if unclaimed_shapes[like] else 1
+
+    return sorted(states, key=strangeness)
+
+
+def find_unobserved_write(
+    state: FileState, world: World, traced: TracedTransfers, ledger: Ledger, ended_ns: Collection[int] = ()
+) -> Transfer | None:
+    """Return a transfer of the likeliest writer of a file, or None; `ended_ns`: ends of known writings of it."""
+    at_ns, fact, requesters = state
+    modified_ns, file = world.clock.mono(fact.modified_ns), state.file
+    if (
+        not fact.size
+        or _is_database(fact)
+        or any(one.writes for one in traced.transfers_near(file, modified_ns, modified_ns))
+    ):
+        return None  # or who wrote it is known
+    for process in _possible_writers(fact, requesters, world):
+        if not world.trains([process]):
+            history = world.histories[process]
+            start_ns_of_history, modified = _write_span(history, fact, world, ended_ns)
+            if history.had_child_exit(
+                min(start_ns_of_history, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS
+            ):
+                continue  # it may have its counters by the child that it waited for
+        if traced.has_transfers(process) and not _was_writing_in_folder(process, fact, world, ledger):
+            continue  # whose calls are counted has written it by none: a trace misses but small ones among many
+        start_ns = _write_start_ns(process, fact, world, ledger, ended_ns)
+        if start_ns is not None:
+            return Transfer(
+                phase=Phase.ENDED,
+                process=process,
+                file=file,
+                writes=True,
+                path=fact.path,
+                first_ns=start_ns,
+                last_ns=modified_ns,
+                before_ns=start_ns,
+                fact=msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1]),
+                fact_at_ns=at_ns,
+                seen_by="directory",
+                size=fact.size,
+            )
+    return None
+
+
+def wrote_enough(process: ProcessKey, fact: FileFact, world: World) -> bool:
+    """Return whether a process, or its reaped children, wrote as much as a file has about then."""
+    birth, modified = birth_and_write_ns(fact, world.clock)
+    written_bytes = world.histories[process].wrote_bytes(
+        min(birth, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS
+    )
+    return written_bytes >= MOST_SHARE * fact.size
+
+
+def _is_database(fact: FileFact) -> bool:
+    """Return whether it is one of SQLite's files, as our own is."""
+    beginning = fact.magic or b""
+    return beginning.startswith((b"SQLite format 3", *SQLITE_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
+
+
+def _possible_writers(fact: FileFact, requesters: Iterable[ProcessKey], world: World) -> Iterator[ProcessKey]:
+    """Yield possible writers: the processes that requested the fact, the latest first, then others of their job.
+
+    Of a small file first those that train and wrote as much, themselves or by reaped children: other readers of the
+    folder write something at any time, a log, a database, data that they pass on.
+    """
+    ordered = list(requesters)[::-1]
+    if fact.size < SIGNIFICANT_BYTES and len(ordered) > 1:
+        ordered.sort(key=lambda process: not (world.may_save(process) and wrote_enough(process, fact, world)))
+    yield from ordered
+    if fact.size >= SIGNIFICANT_BYTES:
+        yield from (process for process in world.job_processes((fact.pid, fact.start_ticks)) if process not in ordered)
+
+
+def _write_span(history: ProcessHistory, fact: FileFact, world: World, ended_ns: Collection[int]) -> Span:
+    birth, modified = birth_and_write_ns(fact, world.clock)
+    if fact.size < SIGNIFICANT_BYTES:
+        return birth, modified
+    birth_or_none = None if fact.birth_ns is None else birth
+    return _rewrite_start_ns(history, fact.size, birth_or_none, modified, ended_ns) or birth, modified
+
+
+def _rewrite_start_ns(
+    history: ProcessHistory, size: int, birth: int | None, modified: int, ended_ns: Collection[int]
+) -> int | None:
+    """Return when a process started to rewrite a file that existed before; None: it did not exist, as known.
+
+    Its birth is no evidence then, and some file systems have none. It started after the previous writing, and early
+    enough to write all of it.
+    """
+    before_ns = max((at_ns for at_ns in ended_ns if at_ns < modified), default=None)
+    if before_ns is None and birth is not None and history.first_ns <= birth + BIRTH_TOLERANCE_NS:
+        return None
+    remaining = MOST_SHARE * size
+    low_ns = modified - COMMIT_NS if birth is None else birth
+    for interval in reversed(history.between(low_ns, modified + STAMP_TOLERANCE_NS)):
+        remaining -= interval.new_written_bytes
+        if remaining <= 0:
+            return min(max(interval.start_ns, before_ns or 0), modified)
+    return None
+
+
+def _was_writing_in_folder(process: ProcessKey, fact: FileFact, world: World, ledger: Ledger) -> bool:
+    folder = fact.path.rpartition("/")[0]
+    return fact.size < SIGNIFICANT_BYTES and ledger.was_writing_in_folder(
+        folder, process, *birth_and_write_ns(fact, world.clock)
+    )
+
+
+def _write_start_ns(
+    process: ProcessKey, fact: FileFact, world: World, ledger: Ledger, ended_ns: Collection[int]
+) -> int | None:
+    """Return when a process started to write a file never observed open; None: it did not write it.
+
+    It must have written as much as the file has, in excess of the ledger: at that time or, if it was first observed
+    during the writing or later, in all its life.
+    """
+    history = world.histories[process]
+    birth, modified = _write_span(history, fact, world, ended_ns)
+    small = fact.size < SIGNIFICANT_BYTES  # markers and metadata are lost in the noise of the counters
+    intervals = history.between(min(birth, modified) - STAMP_TOLERANCE_NS, modified + STAMP_TOLERANCE_NS)
+    is_in_same_folder = ledger.was_writing_in_folder(fact.path.rpartition("/")[0], process, birth, modified)
+    enough = any(interval.new_written_bytes for interval in intervals)
+    if enough and not small:
+        # Of a run on several nodes a file beside is as likely another node's
+        share = (
+            _MIN_SHARE_IN_SAME_FOLDER if is_in_same_folder and not world.jobs.has_other_nodes(process) else MOST_SHARE
+        )
+        enough = ledger.unexplained_written_bytes(process, birth, modified) >= share * fact.size
+    if not enough:
+        started_ns = min(history.first_ns, process[1] * 1_000_000_000 // world.header.ticks_per_second)
+        was_observed_late = (
+            birth <= history.first_ns <= birth + BIRTH_TOLERANCE_NS
+            and started_ns <= modified + STAMP_TOLERANCE_NS
+            and not small
+        )
+        if not was_observed_late or ledger.unexplained_bytes_since_start(process) < MOST_SHARE * fact.size:
+            return None
+    if (small and modified - birth > CONCURRENT_NS) or birth > modified:
+        return modified  # written anew, as `latest` is with each save
+    # what ended before was a file that had its inode
+    earliest_ns = birth if fact.birth_ns is None else birth_and_write_ns(fact, world.clock)[0]
+    return max(earliest_ns, birth, intervals[0].start_ns) if enough else max(earliest_ns, birth)

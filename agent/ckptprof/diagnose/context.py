@@ -1,0 +1,246 @@
+"""A checkpoint with the measurements around it, in seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
+from ckptprof.measures import (
+    ConnectionMeasure,
+    DeviceMeasure,
+    LinkMeasure,
+    Measures,
+    MemoryMeasure,
+    PathMeasure,
+)
+from ckptprof.model import Checkpoint, Kind
+
+NS = 1e9
+MS = 1e3
+MOST = 0.5  # of a whole: half of its seconds or bytes are most of it
+SLIGHT = 0.1  # of a whole: less decides nothing, and is not reported
+_CLOCK_SECONDS = 1e-3  # rates over less time would show the resolution of the clock
+_FEW_REQUESTS = 8  # no mean of fewer
+_BYPASS_FACTOR = 2.0  # times what the kernel counted: headers make a tenth
+_REMOTE_FS_TYPES = frozenset(
+    {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
+)
+
+
+def or_zero(value: float | None) -> float:
+    """Return a value, 0 if it was not observed: only for sums in which that makes no difference."""
+    return value or 0.0
+
+
+def rate_of(amount: float, spent: float) -> float:
+    """Return an amount per second; less than a millisecond counts as one."""
+    return amount / max(spent, _CLOCK_SECONDS)
+
+
+def seconds(value_ns: int | None) -> float | None:
+    """Convert nanoseconds to seconds, None if not observed."""
+    return None if value_ns is None else value_ns / NS
+
+
+@dataclass(frozen=True)
+class CheckpointContext:
+    """A checkpoint and what was measured around it."""
+
+    checkpoint: Checkpoint
+    measures: Measures
+    history: tuple[Checkpoint, ...]  # earlier ones of its job, oldest first
+    ceiling: Ceilings | None
+
+    @property
+    def is_save(self) -> bool:
+        """Whether it is a save."""
+        return self.checkpoint.kind is not Kind.RESTORE
+
+    @property
+    def span(self) -> float:
+        """Seconds from its start to its end."""
+        return max(0, self.checkpoint.end_ns - self.checkpoint.start_ns) / NS
+
+    @property
+    def transferred_bytes(self) -> float:
+        """Bytes that its processes transferred for it, including staging and copies."""
+        return max(self.checkpoint.bytes, or_zero(self.checkpoint.written_bytes) if self.is_save else 0.0)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it was written to storage behind a network."""
+        mount = self.measures.mount
+        is_far = mount is not None and (mount.remote or mount.fs_type in _REMOTE_FS_TYPES)
+        return is_far or self.checkpoint.sent is not None
+
+    @property
+    def fs_type(self) -> str:
+        """Type of its file system in lower case, "" if not known."""
+        return self.measures.mount.fs_type.lower() if self.measures.mount is not None else ""
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether most of it bypassed the page cache."""
+        return or_zero(self.checkpoint.pattern.direct_share_bytes) >= MOST
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether most of it was transferred by page faults of a mapped file."""
+        if or_zero(self.checkpoint.pattern.mapped_share_bytes) >= MOST:
+            return True
+        faulted = sum(or_zero(one.faulted_bytes) for one in self.measures.processes)
+        return not self.is_save and self.checkpoint.bytes > 0 and faulted >= MOST * self.checkpoint.bytes
+
+    @property
+    def device_bytes(self) -> float | None:
+        """Bytes that the device transferred in the checkpoint's direction."""
+        if self.device is None:
+            return None
+        return self.device.written_bytes if self.is_save else self.device.read_bytes
+
+    @property
+    def device_operations(self) -> float | None:
+        """Requests that the device completed in the checkpoint's direction."""
+        if self.device is None:
+            return None
+        return self.device.writes if self.is_save else self.device.reads
+
+    @property
+    def request_bytes(self) -> float | None:
+        """Mean request size of the device; None for fewer than eight requests."""
+        if not self.device_operations or self.device_operations < _FEW_REQUESTS:
+            return None
+        return or_zero(self.device_bytes) / self.device_operations
+
+    @property
+    def device_flushes(self) -> float | None:
+        """Flushes of the device with the fewest in its stack: below a loop or dm device others flush, too."""
+        return min((known for one in self.measures.devices if (known := one.flushes) is not None), default=None)
+
+    @property
+    def device_busy(self) -> float | None:
+        """Share of the time in which the device had requests."""
+        if self.device is None or self.device.busy_seconds is None or not self.device.seconds:
+            return None
+        return min(1.0, self.device.busy_seconds / self.device.seconds)
+
+    @property
+    def link_bytes(self) -> float | None:
+        """Bytes that the link transferred in the checkpoint's direction, including kernel bypass."""
+        return None if self.link is None else self._bytes_over(self.link)
+
+    @property
+    def probed(self) -> float | None:
+        """Highest rate that `ckptprof ceiling` measured in this direction, in bytes per second."""
+        if self.ceiling is None:
+            return None
+        found = fastest(self.ceiling, WRITE if self.is_save else READ)
+        return None if found is None else found.bytes_per_second
+
+    @property
+    def used_share(self) -> float | None:
+        """Share of the host's CPUs that the job used; None if not observed for all of its processes."""
+        busy = [one.busy for one in self.measures.processes]
+        known = [one for one in busy if one is not None]
+        if not self.measures.cores or not known or len(known) < len(busy):
+            return None
+        return sum(known) / self.measures.cores
+
+    @property
+    def memory(self) -> MemoryMeasure:
+        """Memory of the host."""
+        return self.measures.memory or MemoryMeasure()
+
+    @property
+    def syncs(self) -> float | None:
+        """Number of syncs of its threads, None if not counted."""
+        known = [one.syncs for one in self.measures.threads if one.syncs is not None]
+        traced = self.checkpoint.metadata.synced
+        return max(sum(known), or_zero(traced)) if known or traced is not None else None
+
+    def stacks(self, pid: int | None = None) -> dict[str, float]:
+        """Return the shares of Python stack samples of the writing threads by function class; empty without samples."""
+        counted: dict[str, float] = {}
+        for one in self.measures.processes:
+            if pid is None or one.pid == pid:
+                for name, samples in (one.stacks or {}).items():
+                    counted[name] = counted.get(name, 0.0) + samples
+        total = sum(counted.values())
+        return {name: samples / total for name, samples in counted.items()} if total else {}
+
+    @cached_property
+    def device(self) -> DeviceMeasure | None:
+        """The device that counts its bytes."""
+        devices = [one for one in self.measures.devices if one.countable] or list(self.measures.devices)
+        return max(devices, key=lambda one: one.written_bytes if self.is_save else one.read_bytes, default=None)
+
+    @property
+    def paths(self) -> tuple[PathMeasure, ...]:
+        """The paths to the disk under the files; empty unless it is NVMe behind a fabric."""
+        return self.measures.mount.paths if self.measures.mount is not None else ()
+
+    @property
+    def connections(self) -> list[ConnectionMeasure]:
+        """The connections that certainly belong to the storage behind the mount."""
+        return [one for one in self.measures.connections if one.relation in ("server", "daemon") and not one.accepted]
+
+    @cached_property
+    def link(self) -> LinkMeasure | None:
+        """The link to the storage: that of its connections, else the one with most traffic."""
+        carried: set[str] = set()
+        transferred = sum((one.sent_bytes if self.is_save else one.received_bytes) for one in self.connections)
+        if transferred >= MOST * self.checkpoint.bytes:
+            carried = {link for one in self.connections for link in one.links}
+        links = [one for one in self.measures.links if one.name in carried] or self._of_paths
+        if links:
+            return max(links, key=self._bytes_over)
+        if {one.transport for one in self.paths} == {"fc"}:  # its ports are not sampled
+            return None
+        links = [one for one in self.measures.links if one.countable and one.kind != "loopback"]
+        shaped = [one for one in self.measures.links if one.shaped_overlimits or one.shaped_drops]
+        if not self.is_save:  # received traffic is shaped at its other end: this link only shows that it is shaped
+            shaped += [
+                one for one in self.measures.links if one.kind != "loopback" and one.shaped_overlimits is not None
+            ]
+        best = max([*links, *shaped], key=self._own_bytes, default=None)
+        loops = (one for one in self.measures.links if one.kind == "loopback")
+        loop = max(loops, key=lambda one: one.sent_bytes, default=None)
+        if loop is None or best is None:
+            return best or loop
+        return loop if loop.sent_bytes > 2 * self._own_bytes(best) else best
+
+    @property
+    def _of_paths(self) -> list[LinkMeasure]:
+        """Links that the paths to a disk behind a fabric use; for RDMA all ports if none is named."""
+        named = {one.link for one in self.paths if one.link is not None}
+        if {one.transport for one in self.paths} != {"rdma"}:
+            return [one for one in self.measures.links if one.name in named]
+        ports = [one for one in self.measures.links if one.kind == "rdma"]
+        return [one for one in ports if one.name in named or one.interface in named] or ports
+
+    def _bytes_over(self, link: LinkMeasure) -> float:
+        """Return the traffic of a link in bytes; the kernel does not count RoCE and the like, the driver does."""
+        kernel, wire = link.received_bytes, link.wire_received_bytes
+        if self.is_save:
+            kernel, wire = link.sent_bytes, link.wire_sent_bytes
+        return max(kernel, or_zero(wire) if or_zero(wire) > _BYPASS_FACTOR * kernel else 0)
+
+    def _own_bytes(self, link: LinkMeasure) -> float:
+        """Return the traffic of a link in bytes; kernel bypass counts for the RDMA port alone."""
+        if link.name in {one.interface for one in self.measures.links if one.kind == "rdma"}:
+            return link.sent_bytes if self.is_save else link.received_bytes
+        return self._bytes_over(link)
+
+
+def gather_context(
+    checkpoint: Checkpoint, history: Sequence[Checkpoint] = (), ceilings: Sequence[Ceilings] | None = None
+) -> CheckpointContext:
+    """Collect what is known about one checkpoint; `history` may contain any checkpoints."""
+    measures = checkpoint.measures or Measures()
+    of_job = [one for one in history if one.job == checkpoint.job and one.uid != checkpoint.uid]
+    before = sorted((one for one in of_job if one.start_ns <= checkpoint.start_ns), key=lambda one: one.start_ns)
+    mount_point = measures.mount.mount_point if measures.mount is not None else None
+    ceiling = ceiling_for(checkpoint.path, ceilings, mount_point=mount_point) if checkpoint.path and ceilings else None
+    return CheckpointContext(checkpoint, measures, tuple(before), ceiling)

@@ -1,0 +1,134 @@
+"""One checkpoint: from the measurements around it to its verdict and its cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ckptprof.diagnose import tiers
+from ckptprof.diagnose.accounts.accounts import Accounting, account
+from ckptprof.diagnose.ceilings import Ceilings
+from ckptprof.diagnose.context import MOST, NS, CheckpointContext, gather_context, seconds
+from ckptprof.diagnose.verdict.not_slow import LEAST_SHARE
+from ckptprof.diagnose.verdict.verdict import verdict
+from ckptprof.measures import LinkMeasure
+from ckptprof.model import Checkpoint, Kind, Mode, Status
+from ckptprof.verdicts import Cost, Limit
+
+_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over less are chance
+
+
+def diagnose(
+    checkpoint: Checkpoint,
+    history: Sequence[Checkpoint] = (),
+    ceilings: Sequence[Ceilings] | None = None,
+    gpus: int | None = None,
+    observed_gpus: int | None = None,
+) -> Checkpoint:
+    """Add verdict and cost to a checkpoint; a copy is returned without: it blocks nothing.
+
+    `history`: earlier checkpoints of any job, `ceilings`: results of `ckptprof ceiling` on this host, `gpus`: GPUs of
+    the job on this host, if given, `seen_gpus`: those according to NVML. Missing and contradictory measurements lower
+    the confidence; they raise no error.
+    """
+    if checkpoint.kind is Kind.COPY:
+        return msgspec.structs.replace(checkpoint, verdict=None, cost=None)
+    context = gather_context(checkpoint, history, ceilings)
+    found = account(context)
+    return msgspec.structs.replace(checkpoint, verdict=verdict(found), cost=cost(found, gpus, observed_gpus))
+
+
+def cost(found: Accounting, gpus: int | None = None, observed_gpus: int | None = None) -> Cost:
+    """Calculate the cost of one checkpoint; GPUs as given, according to NVML, or one per rank."""
+    context = found.context
+    checkpoint = context.checkpoint
+    sources = (gpus, "given"), (observed_gpus, "nvml"), (checkpoint.ranks, "ranks")
+    known, origin = next(((count, by) for count, by in sources if count is not None and count > 0), (None, None))
+    stall = seconds(checkpoint.stall_ns)
+    speed = checkpoint.bytes / context.span if context.span > 0 else None
+    each = speed / known if speed is not None and known else None
+    best, from_ = _ceiling(found, speed)
+    background = None  # time alongside training
+    if checkpoint.kind is Kind.RESTORE or checkpoint.mode is Mode.SYNC:
+        background = 0.0
+    elif checkpoint.mode is Mode.ASYNC and stall is not None:
+        background = max(0.0, context.span - stall)
+    return Cost(
+        stall_seconds=stall,
+        background_seconds=background,
+        gpus=known,
+        gpus_from=origin,
+        gpu_seconds=stall * known if stall is not None and known else None,
+        bytes_per_second=speed,
+        bytes_per_second_per_gpu=each,
+        ceiling_share=speed / best if speed is not None and best is not None and best >= 1 else None,
+        ceiling_from=from_,
+        tier=tiers.word(checkpoint.kind, each),
+        durable_on_return=is_durable_on_return(checkpoint),
+        durable_bytes_per_second=durable_bytes_per_second(context),
+    )
+
+
+def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str | None]:
+    """Return (bytes per second possible on this path, source): from a probe, or if the checkpoint waited for storage.
+
+    Writes to the page cache show nothing about a device, nor does a device that was never observed to be as fast.
+    """
+    context = found.context
+    if context.probed:
+        return context.probed, "ckptprof ceiling"
+    if found.waiting + found.of(Limit.PAGE_FAULT) < LEAST_SHARE * found.quiet_seconds:
+        return None, None
+    below = context.link if context.is_remote else context.device
+    shown = below.shown_bytes_per_second if below is not None else None
+    if below is None or not shown or shown < (speed or 0.0):
+        return None, None
+    return shown, f"the fastest second of {below.name if isinstance(below, LinkMeasure) else below.device}"
+
+
+def is_durable_on_return(save: Checkpoint) -> bool | None:
+    """Return whether all of a save was on stable storage when it returned; None: not known.
+
+    An async save returns before it is written, at an unknown time. With samples of the page cache, the first sample
+    that finds all data written may be much later than that: then only a sample after the return that finds unwritten
+    data proves the opposite.
+    """
+    if save.kind is not Kind.SAVE or save.status is Status.INCOMPLETE or save.mode is not Mode.SYNC:
+        return None
+    # A sync save counts as done when training resumes
+    returned = max(save.end_ns, save.moments.committed_ns or 0, *(one.end_ns for one in save.blocked))
+    unwritten_ns = save.measures.unwritten_ns if save.measures is not None else None
+    if unwritten_ns is not None and unwritten_ns > returned:
+        return False
+    if save.durable_ns is None:
+        return None
+    if save.durable_ns <= returned:
+        return True
+    return None if save.durable_is_most else False
+
+
+def durable_bytes_per_second(context: CheckpointContext) -> float | None:
+    """Return the rate to stable storage: that of the save if it is durable, else estimated as if it had synced.
+
+    A sync writes the remaining data after the last byte, at the rate that the device had during writeback. It takes at
+    most as long as the kernel took without it.
+    """
+    save = context.checkpoint
+    was = is_durable_on_return(save)
+    if was is None or not save.bytes:
+        return None
+    whole = None if save.durable_ns is None else max(0, save.durable_ns - save.start_ns) / NS
+    written = None if was else _written_back(context)
+    spent = max(context.span, whole or 0.0) if was else None
+    if written is not None and whole is not None:
+        spent = min(whole, context.span + save.bytes / written)
+    return save.bytes / spent if spent else None
+
+
+def _written_back(context: CheckpointContext) -> float | None:
+    written, busy = context.measures.written_back_bytes, seconds(context.measures.written_back_ns)
+    if written is None or busy is None or busy < _TICK_SECONDS or written < MOST * context.checkpoint.bytes:
+        return None
+    limits = [one.throttled_bytes_per_second for one in context.measures.devices]
+    return min([written / busy, *(limit for limit in limits if limit)])

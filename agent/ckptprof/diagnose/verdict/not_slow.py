@@ -1,0 +1,107 @@
+"""When nothing was slow: too short to matter, from memory, in the background, or as fast as its path allows."""
+
+from __future__ import annotations
+
+from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.accounts.network_evidence import was_in_pcc
+from ckptprof.diagnose.causes import Cause
+from ckptprof.diagnose.context import NS, SLIGHT, or_zero, rate_of
+from ckptprof.diagnose.verdict.save_series import stall_share
+from ckptprof.model import Mode
+from ckptprof.units import percent, rate
+from ckptprof.verdicts import Limit
+
+SHORT_SECONDS = 1.0
+TOO_SHORT = "too short for a limit to matter"
+IN_BACKGROUND = "it was written in the background while training continued"
+MOMENT_SECONDS = 0.5  # less than a step of a large model
+_LEAST_SECONDS = 0.2  # of one limit: ten samples
+STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
+LONG_SECONDS = 10.0
+CEILING_SHARE = 0.7
+LEAST_SHARE = 1 / 3  # of the path; a smaller part does not limit it
+_BUSY = (Limit.SERIALIZE, Limit.CPU)
+_STORAGE = (Limit.DEVICE, Limit.NETWORK, Limit.SERVER)
+
+
+def why_not_slow(found: Accounting, limit: Limit | None) -> str | None:
+    """Return why nothing was slow although `limit` has most of the time; None if something was slow."""
+    if limit is Limit.PREVIOUS_SAVE:
+        return None
+    blocked_share = stall_share(found.context)
+    own = found.of(limit) if limit is not None else 0.0
+    short = _short(found.seconds, own if limit is not None else None, blocked_share)
+    if short is not None:
+        return short
+    if found.context.checkpoint.cache == "warm" and (limit not in _BUSY or own < LEAST_SHARE * found.seconds):
+        return f"it came from {'PCC, on a disk of this host' if was_in_pcc(found.context) else 'the page cache'}"
+    copied = found.share_of(Limit.NONE)
+    if limit is None or found.share_of(limit) < LEAST_SHARE:
+        fine = copied >= LEAST_SHARE and (limit is None or copied >= found.share_of(limit))
+        if not fine and found.quiet_seconds >= SLIGHT * found.seconds:
+            return None
+        most = next(one for one in found.accounts if one.limit is Limit.NONE)
+        return f"{most.text}, a normal rate for one thread" if most.cause is Cause.COPYING else most.text
+    if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
+        return None
+    return _at_ceiling(found, limit)
+
+
+def background_reason(found: Accounting) -> str | None:
+    """Return that unexplained time was in the background; None if it cost training too much.
+
+    Copying the state may have blocked training where that was not observed; it is listed among the limitations.
+    """
+    save = found.context.checkpoint
+    if save.mode is not Mode.ASYNC:
+        return None
+    share = stall_share(found.context) if save.stall_ns is not None else None
+    short = or_zero(save.stall_ns) < MOMENT_SECONDS * NS
+    return IN_BACKGROUND if (short if share is None else share < STALL_SHARE) else None
+
+
+def is_paused(found: Accounting) -> bool:
+    """Return whether the time without a limit is mostly requested sleep, which only samples show."""
+    most = next((one for one in found.accounts if one.limit is Limit.NONE), None)
+    return most is not None and most.cause is Cause.PAUSED
+
+
+def _short(length: float, own: float | None, blocked_share: float | None) -> str | None:
+    """Return that it was too short to matter.
+
+    `own`: seconds of its limit, None without one. If the save costs too much of the interval, a limit is reported even
+    for a short save; unexplained time is reported from MOMENT_SECONDS on.
+    """
+    costs = blocked_share is not None and blocked_share >= STALL_SHARE
+    if length < (MOMENT_SECONDS if own is None else SHORT_SECONDS) and (own or 0.0) < _LEAST_SECONDS:
+        return TOO_SHORT
+    if length < MOMENT_SECONDS and not costs:
+        return TOO_SHORT
+    if blocked_share is None:
+        return None
+    if length < SHORT_SECONDS and not costs:
+        return f"it is only {percent(blocked_share)} of the time between two saves"
+    return None
+
+
+def _at_ceiling(found: Accounting, limit: Limit) -> str | None:
+    context = found.context
+    probed = context.probed
+    overall = context.transferred_bytes / found.seconds if found.seconds else 0.0
+    wait = found.waited_for(limit)
+    if wait is not None and wait.imposed:
+        return None
+    if probed is not None and overall >= CEILING_SHARE * probed:
+        return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
+    if limit not in _STORAGE:
+        return None
+    below, transferred = (
+        (context.link, context.link_bytes) if context.is_remote else (context.device, context.device_bytes)
+    )
+    shown, peak = (below.shown_bytes_per_second, below.peak_bytes_per_second) if below is not None else (None, None)
+    if shown is None or context.is_remote:
+        shown = max(or_zero(shown), or_zero(peak))
+    now = rate_of(or_zero(transferred), found.waiting)
+    if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
+        return f"{rate(min(now, shown))}, the highest rate observed on this path"
+    return None

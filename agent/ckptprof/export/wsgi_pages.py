@@ -1,0 +1,178 @@
+"""The WSGI application: metrics by prometheus_client, status and health.
+
+Each format is rendered at most once in FRESH_SECONDS for all clients, outside the lock of the recorder's state.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client.exposition import gzip_accepted, make_wsgi_app
+from prometheus_client.registry import Collector
+
+from ckptprof.errors import CkptprofError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+HOSTS = Path("/etc/hosts")
+FRESH_SECONDS = 1.0
+TEXTFILE_SECONDS = 10.0
+_END_SECONDS = 1.0  # for the last write
+_OPENMETRICS = "application/openmetrics-text"
+_PLAIN_NAMES = ";version=1.0.0;escaping=allow-utf-8"  # our names: checking every letter would take half the time
+_TEXT = "text/plain; charset=utf-8"
+_INDEX = (
+    b'<!doctype html><html lang="en"><meta charset="utf-8"><title>ckptprof</title>'
+    b'<h1>ckptprof</h1><p><a href="/metrics">Metrics</a></p></html>\n'
+)
+
+
+class HttpPage(NamedTuple):
+    """An HTTP response."""
+
+    status: str
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+class Pages:
+    """A WSGI application: GET and HEAD of /metrics, /status, / and /healthz."""
+
+    def __init__(self, metrics: Collector, *, status: Callable[[], bytes] = lambda: b"{}", in_clear: bool) -> None:
+        """`status` returns the JSON of /status. `in_clear`: plain HTTP, so requests from web sites are refused."""
+        self._app = make_wsgi_app(metrics)
+        self._status = status
+        self._in_clear = in_clear
+        self._lock = threading.Lock()
+        self._rendered: dict[tuple[str, str], tuple[float, HttpPage]] = {}  # by format and encoding, at most four
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
+        """Answer a request (PEP 3333)."""
+        page = self._page(environ)
+        start_response(page.status, [*page.headers, ("X-Content-Type-Options", "nosniff")])
+        return [page.body]
+
+    def _page(self, environ: WSGIEnvironment) -> HttpPage:
+        path = environ["PATH_INFO"]
+        if path not in {"/", "/metrics", "/status", "/healthz"}:
+            return _plain("404 Not Found")
+        if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
+            return _plain("405 Method Not Allowed", ("Allow", "GET, HEAD"))
+        if path == "/healthz":
+            return _plain("200 OK", text="ok")
+        if path == "/":
+            return HttpPage("200 OK", [("Content-Type", "text/html; charset=utf-8")], _INDEX)
+        if self._in_clear and not is_local_name(environ.get("HTTP_HOST")):
+            return _plain("421 Misdirected Request")
+        if path == "/status":
+            return HttpPage("200 OK", [("Content-Type", "application/json")], self._status())
+        return self.metrics(environ.get("HTTP_ACCEPT", ""), environ.get("HTTP_ACCEPT_ENCODING", ""))
+
+    def metrics(self, accept: str = "", encodings: str = "") -> HttpPage:
+        """Return the metrics: OpenMetrics 1.0.0 where `accept` names it, else text 0.0.4."""
+        form = f"{_OPENMETRICS}{_PLAIN_NAMES}" if _OPENMETRICS in accept else ""
+        wanted = form, "gzip" if gzip_accepted(encodings) else ""
+        with self._lock:
+            at, page = self._rendered.get(wanted, (0.0, None))
+            if page is None or time.monotonic() - at >= FRESH_SECONDS:
+                page = self._render(*wanted)
+                self._rendered[wanted] = time.monotonic(), page
+            return page
+
+    def _render(self, accept: str, encoding: str) -> HttpPage:
+        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"}
+        environ |= {"HTTP_ACCEPT": accept, "HTTP_ACCEPT_ENCODING": encoding}
+        responses: list[tuple[str, list[tuple[str, str]]]] = []
+        body = self._app(environ, lambda status, headers: responses.append((status, headers)))
+        ((status, headers),) = responses
+        return HttpPage(status, [*headers, ("Vary", "Accept, Accept-Encoding")], b"".join(body))
+
+
+def _plain(status: str, *headers: tuple[str, str], text: str = "") -> HttpPage:
+    return HttpPage(status, [("Content-Type", _TEXT), *headers], f"{text or status}\n".encode())
+
+
+def is_local_name(host: str | None) -> bool:
+    """Test whether this Host is an address or a local name: protection against DNS rebinding.
+
+    In that attack a web site's name resolves to 127.0.0.1, and the visitor's browser sends the request.
+    """
+    if host is None:  # HTTP/1.0: not a browser
+        return True
+    name = host.lower() if host.endswith("]") else host.lower().rpartition(":")[0] or host.lower()
+    try:
+        ip_address(name.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return "." not in name or name == socket.gethostname().lower() or name in _named_here()
+    return True
+
+
+def _named_here() -> list[str]:
+    """Return the names in /etc/hosts: Debian puts the full host name there, as 127.0.1.1."""
+    try:
+        lines = HOSTS.read_text(encoding="utf-8", errors="replace").lower().splitlines()
+    except OSError:
+        return []
+    return [name for line in lines for name in line.partition("#")[0].split()[1:]]
+
+
+class Textfile:
+    """`ckptprof.prom` for node_exporter's textfile collector, written every TEXTFILE_SECONDS by a thread."""
+
+    def __init__(self, folder: Path, pages: Pages, complain: Callable[[str], None]) -> None:
+        """Errors after `start` go to `complain`, once until the next success."""
+        self._path = folder / "ckptprof.prom"
+        self._pages = pages
+        self._complain = complain
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="ckptprof-textfile", daemon=True)
+
+    def start(self) -> None:
+        """Write the file and start the thread; raises CkptprofError."""
+        try:
+            self.write()
+        except OSError as error:
+            name = self._path.parent
+            hint = f"the folder must exist, and the user that runs the agent must be able to write to it: ls -ld {name}"
+            raise CkptprofError(f"--textfile {name}: {error.strerror}", hint=hint) from error
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop and delete the file, so that its series end; a second call does nothing."""
+        self._closing.set()
+        self._thread.join(_END_SECONDS)
+        if self._thread.is_alive():  # its file system hangs
+            return
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            self._complain(f"{self._path}: {error.strerror}")
+
+    def write(self) -> None:
+        """Replace the file atomically, readable by all; raises OSError."""
+        part = self._path.with_suffix(".new")  # not *.prom, which node_exporter reads
+        part.unlink(missing_ok=True)
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC), "wb") as file:
+            os.fchmod(file.fileno(), 0o644)  # the unit has UMask=0027
+            file.write(self._pages.metrics().body)
+        part.rename(self._path)
+
+    def _work(self) -> None:
+        reported = ""
+        while not self._closing.wait(TEXTFILE_SECONDS):
+            fault = ""
+            try:
+                self.write()
+            except OSError as error:
+                fault = error.strerror or str(error)
+            if fault not in {"", reported}:
+                self._complain(f"{self._path} is not written: {fault}")
+            reported = fault

@@ -1,0 +1,119 @@
+"""What is looked at only while a watched process moves bytes: stacks, threads, GPUs, limits on its devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ckptprof.service.sampler.stack_sampling import WRITES_NS, StackSampling, training_ancestors
+from ckptprof.service.sampler.thread_sampling import ThreadSampling, descriptor_budget, open_limit
+from ckptprof.service.sampler.watched_process import WatchedProcess
+from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
+from ckptprof_collectors.devices.throttles import ThrottleReader
+from ckptprof_collectors.gpus.gpu_sampler import NAME, GpuSampler
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.samples import Sample, ThrottleInfo, Unavailable
+
+LIMITS_INTERVAL_NS = 15_000_000_000  # within a burst that lasts: somebody may change them
+GPUS_INTERVAL_NS = 2_000_000_000  # the driver keeps some seconds
+GPUS_AFTER_NS = 2_000_000_000  # the last writing
+MAX_LIMITED = 16  # processes of which they are looked at in one tick
+
+
+class ThrottleSampling:
+    """Looks at the limits on devices that hold a process when its burst begins."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        self._throttles = ThrottleReader(fs)
+        self._sampled_ns: dict[int, int] = {}
+
+    def sample(
+        self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
+    ) -> list[ThrottleInfo]:
+        """Return what is new."""
+        infos: list[ThrottleInfo] = []
+        if len(self._sampled_ns) > len(watched):
+            for pid in self._sampled_ns.keys() - watched.keys():
+                del self._sampled_ns[pid]
+                self._throttles.forget(pid)
+        due = [
+            pid
+            for watching in bursting
+            if now_ns - self._sampled_ns.get(pid := watching.process.pid, -LIMITS_INTERVAL_NS) >= LIMITS_INTERVAL_NS
+            and watching.activity.is_urgent(now_ns)
+        ]
+        for pid in due[:MAX_LIMITED]:
+            BLOCKING_PROCESSES.reading = pid
+            self._sampled_ns[pid] = now_ns
+            infos += self._throttles.read_changes(pid)
+        return infos
+
+
+class GpuSampling:
+    """Asks how busy the GPUs are of those who write, and of their parents, who may train: meanwhile, and once after."""
+
+    def __init__(self) -> None:
+        self._reader = GpuSampler()
+        self._wanted: dict[int, int] = {}  # pid -> start in ticks
+        self._until_ns = 0
+        self._next_ns = 0
+        self._has_reported = False
+
+    def sample(
+        self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
+    ) -> list[Sample]:
+        """Ask for what is due and return what was seen; never waits."""
+        for watching in bursting:
+            if now_ns - watching.last_write_ns <= WRITES_NS:
+                self._wanted |= {
+                    one.process.pid: one.process.start_ticks for one in training_ancestors(watching, watched)
+                }
+                self._until_ns = now_ns + GPUS_AFTER_NS
+        if self._wanted and now_ns >= self._next_ns and self._reader.request(self._wanted):
+            self._next_ns = now_ns + GPUS_INTERVAL_NS
+            if now_ns >= self._until_ns:
+                self._wanted = {}
+        samples: list[Sample] = list(self._reader.consume())
+        reason = None if self._has_reported else self._reader.failure_reason()
+        if reason is not None:
+            self._has_reported = True
+            samples.append(Unavailable(NAME, reason))
+        return samples
+
+
+class BurstSampling:
+    """Takes each kind of look when it is due."""
+
+    def __init__(self, fs: KernelFs) -> None:
+        self._stacks = StackSampling()
+        self._threads = ThreadSampling(fs, descriptor_budget(open_limit()))
+        self._limits = ThrottleSampling(fs)
+        self._gpus = GpuSampling()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is kept in view."""
+        return self._threads.is_busy
+
+    @property
+    def missed(self) -> int:
+        """How many looks at Python stacks were due, and were not taken."""
+        return self._stacks.missed
+
+    def sample(
+        self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess], *, traced: bool
+    ) -> list[Sample]:
+        """Return what was seen; never waits. `bursting` are those of the watched that are in a burst."""
+        return [
+            *self._threads.sample(now_ns, bursting, watched, traced=traced),
+            *self._limits.sample(now_ns, bursting, watched),
+            *self._stacks.sample(now_ns, bursting, watched),
+            *self._gpus.sample(now_ns, bursting, watched),
+        ]
+
+    def sample_last(self, now_ns: int) -> list[Sample]:
+        """Look a last time at what is kept in view."""
+        return list(self._threads.sample_last(now_ns))
+
+    def close(self) -> None:
+        """End the thread that looks at stacks."""
+        self._stacks.close()

@@ -1,0 +1,462 @@
+"""The sampler: a small process that reads the kernel at an adaptive rate and streams frames to the recorder.
+
+It imports neither SQL nor web code, waits for nobody, and never blocks on its output: what the recorder does not take
+in time is dropped and counted. It ends when its standard input is closed.
+
+At the level `trace` the kernel counts for it, by eBPF, what every thread does to every file; see `tracing`.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import select
+import time
+from collections.abc import Collection, Sequence
+
+import msgspec
+import psutil
+
+from ckptprof import __version__
+from ckptprof.recording import Header, pack
+from ckptprof.service.sampler import tracing
+from ckptprof.service.sampler.activity import ProcessActivity
+from ckptprof.service.sampler.burst_sampling import BurstSampling
+from ckptprof.service.sampler.flushing import WritebackQuestions
+from ckptprof.service.sampler.outputqueue import OutputQueue
+from ckptprof.service.sampler.population import Population
+from ckptprof.service.sampler.sampler_health import HealthCounters
+from ckptprof.service.sampler.socket_ownership import SocketOwnership
+from ckptprof.service.sampler.watched_folders import WAKING_BYTES, WatchedFolders
+from ckptprof.service.sampler.watched_process import WatchedProcess
+from ckptprof.service.sampler_options import SamplerControl, SamplerOptions
+from ckptprof_collectors import privileges, registry
+from ckptprof_collectors.abandoned import ABANDONED
+from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
+from ckptprof_collectors.collector import Collector
+from ckptprof_collectors.files.file_facts import FactFinder
+from ckptprof_collectors.files.process_roots import HOST_PROCESS, OWN_PROCESS
+from ckptprof_collectors.files.workers import WORKERS
+from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
+from ckptprof_collectors.kernelfs import KernelFs, read_text
+from ckptprof_collectors.privileges import RAISED
+from ckptprof_collectors.processes.process import ProcessGone, candidate_folders
+from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Frame, Sample, SamplerHealth, Unavailable
+
+_SECOND_NS = 1_000_000_000
+_HOST_FAST_HZ = 5.0
+_HOST_FAST_FOR_NS = 2 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
+EVENT_PAUSE_NS = 2_000_000  # after events that call for nothing: a crowd of them cannot keep us busy
+TRACED_EVENT_PAUSE_NS = 20_000_000  # where the trace itself tells when files are opened and closed
+MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
+_FLUSH_NS = _SECOND_NS // 2
+_SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
+MAX_REPORTED_HUNG = 32
+_BLOCKING_READ = "reading them blocks in the kernel (an exec or a mapping on a file server that does not answer)"
+_FINAL_ANSWER_NS = 2 * _SECOND_NS
+
+
+class Sampler:
+    """Owns the collectors and the clock."""
+
+    def __init__(
+        self,
+        options: SamplerOptions,
+        fs: KernelFs,
+        output: OutputQueue,
+        control_fd: int,
+        *,
+        attach: tracing.TraceFactory = tracing.attach,
+    ) -> None:
+        """Make the collectors; those that cannot work here are told once, in the first frame."""
+        self._options = options
+        self._output = output
+        self._control_fd = control_fd
+        self._control_buffer = b""
+        self._poll = select.poll()
+        self._poll.register(control_fd, select.POLLIN | select.POLLHUP)
+        self._page_bytes = mmap.PAGESIZE
+        self._folders = WatchedFolders()
+        for events_fd in self._folders.filenos():
+            self._poll.register(events_fd, select.POLLIN)
+        own = frozenset((os.getpid(), *options.monitor_pids))
+        self._starts_command = (
+            options.only_descendants and not options.attaches
+        )  # all that is watched is the recorder's child
+        family_of = options.monitor_pids if self._starts_command else ()  # what it starts from now on
+        self._family = tracing.TracedFamily()
+        self._tracing = tracing.Tracing(
+            options.level, lambda: attach(fs, family_of=family_of, ignore=tuple(sorted(own))), self._poll
+        )
+        self._population = Population(fs, own, -1 if options.only_descendants else None)
+        self._facts = FactFinder(on_open=self._folders.ignore_own_open)
+        self._flushing = WritebackQuestions()
+        self._burst_sampling = BurstSampling(fs)
+        self._collectors, unavailable = registry.make_collectors(fs)
+        self._connections = SocketOwnership(fs, self._collectors)
+        self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirectReader)), None)
+        self._pending: list[Sample] = list(unavailable)
+        self._samples: list[Sample] = []  # of the tick that goes on
+        self._trace_samples: Sequence[Sample] = ()  # of the trace, and not told yet
+        if self._folders.reason is not None:
+            self._pending.append(Unavailable("folders", self._folders.reason))
+        self._counters = HealthCounters()
+        self._skipped: Frame | None = None
+        self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
+        self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
+        self._reported_hung: set[str] = set()
+        self.stopping = False
+
+    def header(self) -> Header:
+        """Return the header of this life's recording."""
+        return Header(
+            uid=self._options.uid,
+            host=os.uname().nodename,
+            boot_id=read_text(KernelFs().proc / "sys/kernel/random/boot_id") or "",
+            kernel=os.uname().release,
+            ckptprof=__version__,
+            level="trace" if self._tracing.is_active else "poll",
+            level_reason=self._tracing.reason,
+            level_denied=self._tracing.denied,
+            at_ns=time.monotonic_ns(),
+            wall_ns=time.time_ns(),
+            ticks_per_second=os.sysconf("SC_CLK_TCK"),
+            page_size=self._page_bytes,
+            cores=psutil.cpu_count(),
+            monitor_pids=(os.getpid(), *self._options.monitor_pids),
+            note=self._options.note,
+        )
+
+    def health(self) -> SamplerHealth:
+        """Return what its own work has cost so far, and what failed in it."""
+        return self._counters.snapshot(self._output, self._population, self._burst_sampling)
+
+    def drop_privileges(self) -> bool:
+        """Give up what only attaching needed; return whether it is gone. To be called before a thread is started.
+
+        What is left is used in ticks and by workers alone.
+        """
+        dropped = privileges.drop_tracing(self._tracing.check)
+        RAISED.drop_effective()
+        return dropped
+
+    def run(self) -> None:
+        """Tick until the control pipe is closed, then look a last time and send everything."""
+        self._output.put(pack(self.header()))
+        self._due_ns = time.monotonic_ns()
+        self.resume()
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether no bytes move, nor have lately."""
+        return time.monotonic_ns() - self._last_burst_ns > _HOST_FAST_FOR_NS
+
+    def release_loop(self) -> None:
+        """Keep what was read before the loop was held in a read of one process, and let that process go."""
+        self._pending = [*self._samples, *self._reported_trace_samples(), *self._pending]
+        self._samples = []
+        self._population.drop_blocking()
+
+    def resume(self) -> None:
+        """Tick as `run` does, after a relief: the tick that was held comes late, and is told as such."""
+        while not self.stopping and not self._output.is_broken:
+            now_ns = time.monotonic_ns()
+            if self._counters.record_tick(now_ns - self._due_ns):
+                self._next_health_ns = now_ns  # told in the frame that ends what was not seen
+            with RAISED:
+                period_ns = self.tick(now_ns)
+            # An event may have woken us before it was due: a crowd of them must not put the next look off
+            self._due_ns = min(max(self._due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
+            self._wait(self._due_ns)
+        with RAISED:
+            self._finish()
+
+    def tick(self, now_ns: int) -> int:
+        """Read what is due and send it; return the nanoseconds until the next tick."""
+        wall_ns = time.time_ns()
+        samples, self._pending = self._pending, []
+        self._samples = samples
+        WORKERS.replace_hung()
+        ABANDONED.remove_ended()
+        BLOCKING_PROCESSES.reading = 0
+        read = []
+        if self._tracing.is_active:  # first: who is gone when looked for is told what it did last
+            self._read_trace(now_ns, wall_ns - now_ns, samples)
+            read.append(tracing.NAME)
+        if now_ns >= self._next_find_ns:
+            self._find_processes(now_ns, wall_ns - now_ns, samples)
+        samples.extend(self._folder_events())
+        if self._folders.is_woken:
+            self._population.alert(now_ns, mappings=self._folders.is_woken_by_reading)
+            self._folders.is_woken = self._folders.is_woken_by_reading = False
+        if self._population.watched or self._burst_sampling.is_busy:
+            self._sample_watched(now_ns, wall_ns - now_ns, samples)
+            read.append("processes")
+        urgent = [one.activity for one in self._population.rounds.awake.values() if one.activity.is_urgent(now_ns)]
+        if urgent:
+            self._last_burst_ns = now_ns
+        if now_ns >= self._next_host_ns:
+            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
+            rate = min(_HOST_FAST_HZ, self._options.base_hz) if fast else self._options.idle_hz
+            self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
+            samples.extend(self._connections.follow(now_ns, self._population.watched))
+            read += [collector.name for collector in self._collectors if self._read_collector(collector, samples)]
+        samples.extend(self._consume_facts(now_ns))
+        if now_ns >= self._next_health_ns:
+            self._next_health_ns = now_ns + 5 * _SECOND_NS
+            samples.append(self.health())
+            samples.extend(self._new_hung())
+        self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
+        self._samples = []
+        return self._period_ns(now_ns, urgent)
+
+    def _new_hung(self) -> list[Unavailable]:
+        """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
+        now = {f"files on {domain or 'this host'}": "no answer for 1.5 s" for domain in WORKERS.hung_domains()}
+        now.update((f"processes of user {user}", _BLOCKING_READ) for user in BLOCKING_PROCESSES.affected_users())
+        fresh = [name for name in now if name not in self._reported_hung][
+            : MAX_REPORTED_HUNG - len(self._reported_hung)
+        ]
+        self._reported_hung.update(fresh)
+        return [Unavailable(name, now[name]) for name in fresh]
+
+    def _period_ns(self, now_ns: int, urgent: Collection[ProcessActivity]) -> int:
+        options = self._options
+        is_complete, idle_hz = self._tracing.is_complete(now_ns), max(options.idle_hz, 2.0)
+        if urgent:
+            counted = is_complete and not any(activity.has_mappings for activity in urgent)
+            rate = options.burst_hz * (tracing.BURST_RATE_SHARE if counted else 1.0)
+        elif self._population.watched:
+            rate = options.base_hz * (tracing.RATE_SHARE if self._tracing.is_active else 1.0)
+            if is_complete and not self._population.rounds.awake:
+                rate = min(rate, idle_hz)
+        else:
+            rate = idle_hz
+        period_ns = int(_SECOND_NS / rate)
+        if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
+            self._output.flush()
+            self._next_flush_ns = now_ns + _FLUSH_NS
+        return period_ns
+
+    def _read_trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
+        started = time.perf_counter_ns()
+        self._trace_samples = self._tracing.read(now_ns, previous=last)
+        if self._options.attaches:
+            self._trace_samples = self._family.filter_members(self._trace_samples, self._population.known)
+        tracing.update_senders(self._trace_samples, self._population, now_ns)
+        for question in tracing.update_watched(self._trace_samples, self._population, now_ns, offset_ns):
+            self._facts.request(question)
+        if not self._tracing.is_active:  # it failed: nobody tells what was closed since
+            for watching in self._population.watched.values():
+                watching.traced.forget_open_files()
+        reported = self._reported_trace_samples()
+        samples.extend(reported)
+        self._counters.set_failures(tracing.NAME, self._tracing.faults)
+        self._counters.add_cost(tracing.NAME, time.perf_counter_ns() - started)
+        return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in reported)
+
+    def _reported_trace_samples(self) -> list[Sample]:
+        """Return, once, what the trace has seen that is worth telling."""
+        samples, self._trace_samples = self._trace_samples, ()
+        if self._options.attaches:
+            self._tracing.select_processes(self._population.watched, 0)
+        return self._tracing.filter_reported(
+            samples, None if self._options.only_descendants else self._population.watched
+        )
+
+    def _find_processes(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        used = time.thread_time_ns()
+        try:
+            gone = self._population.find(now_ns, samples)
+        except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
+            samples.extend(self._counters.record_failure("processes", error))
+            gone = []
+        for watching in gone:
+            self._ask_last(watching, offset_ns)
+        if now_ns >= self._next_sweep_ns:
+            trifles = self._tracing.small_reads()  # also while they are not used: they are those of one sweep
+            self._population.sweep(now_ns, samples, trifles if self._tracing.is_complete(now_ns) else None)
+            self._next_sweep_ns = now_ns + _SECOND_NS
+        cost_ns = time.perf_counter_ns() - started
+        usual_ns = _SECOND_NS // 5 if self._options.only_descendants else _SECOND_NS // 2
+        # Never more than 0.5 % of a core; its time, not the clock's, which runs on while others have the core
+        pause_ns = max(usual_ns, min(200 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
+        self._next_find_ns = now_ns + pause_ns
+        self._counters.add_cost("population", cost_ns)
+
+    def _sample_watched(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
+        started = time.perf_counter_ns()
+        traced = self._tracing.is_active
+        hides = self._gpudirect is not None and self._gpudirect.has_driver
+        previous_ns, self._watched_ns = self._watched_ns, now_ns
+        for watching in self._population.rounds.due(now_ns, self._population.watched):
+            BLOCKING_PROCESSES.reading = watching.process.pid
+            try:
+                watching.sample_counters(now_ns, self._page_bytes, samples, previous_ns=previous_ns)
+                self._population.rounds.describe(watching, now_ns, samples)
+                watching.sample_training_thread(samples, traced=traced)
+                if watching.is_training and not watching.places_known:
+                    watching.places_known = True
+                    for place in candidate_folders(watching.process):
+                        self._folders.watch_place(place, watching.view)
+                if traced or watching.traced.transferred_bytes:
+                    watching.apply_traced()
+                watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
+                while watching.new_files:
+                    self._folders.watch_checkpoint(watching.new_files.pop(), watching.view)
+                question = watching.question_if_due(now_ns, offset_ns, self._tracing.is_complete_since)
+            except ProcessGone:
+                self._population.forget(watching.process.pid, samples)
+                self._ask_last(watching, offset_ns)
+                continue
+            except OSError as error:
+                samples.extend(self._counters.record_failure("processes", error))
+                continue
+            if question is not None:
+                self._facts.request(question)
+        BLOCKING_PROCESSES.reading = 0
+        self._counters.add_cost("processes", time.perf_counter_ns() - started)
+        started = time.perf_counter_ns()
+        bursting = [one for one in self._population.rounds.awake.values() if one.activity.is_in_burst()]
+        samples.extend(self._burst_sampling.sample(now_ns, bursting, self._population.watched, traced=traced))
+        BLOCKING_PROCESSES.reading = 0
+        self._counters.add_cost("looks", time.perf_counter_ns() - started)
+
+    def _ask_last(self, watching: WatchedProcess, offset_ns: int) -> None:
+        question = watching.last_question(offset_ns, self._tracing.is_complete_since)
+        if question is not None:
+            self._facts.request(question)
+
+    def _read_collector(self, collector: Collector, samples: list[Sample]) -> bool:
+        started = time.perf_counter_ns()
+        try:
+            read_samples = collector.read()
+            if read_samples is None:
+                return False
+            samples.extend(read_samples)
+            self._counters.record_success(collector.name)
+        except Exception as error:  # noqa: BLE001 - the one place that survives the failure of any collector
+            samples.extend(self._counters.record_failure(collector.name, error))
+            return False
+        finally:
+            self._counters.add_cost(collector.name, time.perf_counter_ns() - started)
+        return True
+
+    def _consume_facts(self, now_ns: int) -> list[FileFact]:
+        facts = self._facts.consume()
+        for fact in facts:
+            self._flushing.ingest(now_ns, fact)
+            watching = self._population.watched.get(fact.pid)
+            if watching is not None and not fact.is_missing and not fact.is_directory:
+                watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
+                if fact.size >= WAKING_BYTES:
+                    self._folders.watch_checkpoint(os.fsencode(fact.path), watching.view)
+        for question in self._flushing.questions(now_ns, self._facts.cost.unwritten_ns):
+            self._facts.request(question)
+        self._counters.set_failures("facts", self._facts.refused)
+        return facts
+
+    def _send(self, frame: Frame) -> None:
+        """Queue a frame; of a run of empty frames only the last is sent, just before the next that is not."""
+        if not frame.samples:
+            self._skipped = frame
+            return
+        if self._skipped is not None:
+            self._output.put(pack(self._skipped))
+            self._skipped = None
+        self._output.put(pack(frame))
+
+    def _wait(self, due_ns: int) -> None:
+        while (left_ns := due_ns - time.monotonic_ns()) > 0:
+            ready = {fd for fd, _ in self._poll.poll(left_ns / 1e6)}
+            if self._control_fd in ready:
+                with RAISED:
+                    self._read_control()
+                return
+            if ready:
+                now_ns = time.monotonic_ns()
+                with RAISED:
+                    if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
+                        mapped = self._read_trace(now_ns, time.time_ns() - now_ns, self._pending)
+                        due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz)) if mapped else due_ns
+                    self._pending.extend(self._folder_events())
+                if self._folders.is_woken:
+                    return
+                self._pause(
+                    min(TRACED_EVENT_PAUSE_NS if self._tracing.is_complete(now_ns) else EVENT_PAUSE_NS, due_ns - now_ns)
+                )
+
+    def _pause(self, calm_ns: int) -> None:
+        """Let events in folders wait for a while: what the recorder or the trace has to say does not."""
+        time.sleep(min(EVENT_PAUSE_NS, max(0, calm_ns)) / 1e9)
+        urgent = select.poll()
+        for fd in (self._control_fd, self._tracing.fileno()):
+            if fd >= 0:
+                urgent.register(fd, select.POLLIN)
+        if calm_ns > EVENT_PAUSE_NS:
+            urgent.poll((calm_ns - EVENT_PAUSE_NS) / 1e6)
+
+    def _folder_events(self) -> list[FileEvent]:
+        """Return what has happened in watched folders; who wrote what was renamed into one is asked for that name."""
+        events = self._folders.consume()
+        for event in events:
+            for watching in self._population.watched.values() if event.kind == "renamed" else ():
+                watching.learn_name((event.device, event.inode), os.fsencode(event.path), event.at_ns)
+        return events
+
+    def _read_control(self) -> None:
+        """Take in what the recorder says; an end of the pipe is the end of our work."""
+        data = os.read(self._control_fd, 1 << 16)
+        if not data:
+            self.stopping = True
+            return
+        *lines, self._control_buffer = (self._control_buffer + data).split(b"\n")
+        for line in lines:
+            control = msgspec.json.decode(line, type=SamplerControl)
+            if control.root_pid is not None:
+                self._population.root_pid = control.root_pid
+                self._population.subreaper_pid = control.subreaper_pid
+                self._next_find_ns = 0
+            view = OWN_PROCESS if self._starts_command else HOST_PROCESS
+            self._folders.watch_tree((os.fsencode(folder) for folder in control.folders), view)
+
+    def _finish(self) -> None:
+        now_ns, wall_ns = time.monotonic_ns(), time.time_ns()
+        samples: list[Sample] = self._pending
+        names: tuple[str, ...] = ()
+        traced = self._tracing.is_active
+        if traced:
+            self._read_trace(now_ns, wall_ns - now_ns, samples, last=True)
+            names = (tracing.NAME,)
+        samples.extend(self._burst_sampling.sample_last(now_ns))
+        for watching in list(self._population.watched.values()):
+            BLOCKING_PROCESSES.reading = watching.process.pid
+            try:
+                watching.sample_last(now_ns, self._page_bytes, samples)
+                question = watching.question_if_due(
+                    now_ns, wall_ns - now_ns, self._tracing.is_complete_since, force=True
+                )
+            except (ProcessGone, OSError) as error:
+                if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
+                    self._population.forget(watching.process.pid, samples)
+                question = watching.last_question(wall_ns - now_ns, self._tracing.is_complete_since)
+            if question is not None:
+                self._facts.request(question)
+        BLOCKING_PROCESSES.reading = 0
+        names += tuple(collector.name for collector in self._collectors if self._read_collector(collector, samples))
+        self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
+        deadline_ns, last = now_ns + _FINAL_ANSWER_NS, list[Sample]()
+        while self._facts.waiting and time.monotonic_ns() < deadline_ns:
+            time.sleep(0.005)
+            last.extend([*self._facts.consume(), *self._folders.consume()])
+        last.append(self.health())
+        self._send(Frame(time.monotonic_ns(), time.time_ns(), (), tuple(last)))
+        self._output.flush_all(_FINAL_ANSWER_NS)
+        self._facts.close()
+        self._burst_sampling.close()
+        self._tracing.close()
+        self._folders.close()
+        self._population.close()
+        for collector in self._collectors:
+            collector.close()

@@ -1,0 +1,208 @@
+"""When to look at whose Python stacks: only while a file is written, and once after, within an allowance of CPU time.
+
+A look costs 10 to 15 ms of CPU, nearly all of it to find the interpreter in its library, and does not stop its target.
+The first saves of a process are looked at in full; of one that saves every few seconds for hours not every save. Of 669
+recorded saves and restores none has another limit, mode or stall without the looks that came within a second of the
+look before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from ckptprof.service.sampler.shares import CpuAllowance
+from ckptprof.service.sampler.watched_process import WatchedProcess
+from ckptprof_collectors.processes.python_stacks import NAME, StackSampler, find_program
+from ckptprof_collectors.samples import Sample, Unavailable
+
+SAMPLE_OFFSETS_NS = (0, 900_000_000, 2_000_000_000, 5_000_000_000, 12_000_000_000, 30_000_000_000)
+LATER_INTERVAL_NS = 60_000_000_000  # after those, in a save that lasts
+PAUSE_NS = 800_000_000  # between the files of one save
+CALM_SAMPLE_NS = 1_300_000_000  # after the last byte: what it does when it saves nothing, to tell its loop from a save
+CALM_INTERVAL_NS = 15_000_000_000  # it does the same as after the save before
+WRITES_NS = 150_000_000  # so long after it was seen writing it still is
+SHARE = 0.001  # of a core, for one process,
+SAVED_NS = 300_000_000  # and for its first saves
+HOST_SHARE = 0.004
+HOST_SAVED_NS = 600_000_000
+MAX_TARGETS = 8  # processes that are looked at in turn
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
+
+
+class _TargetState:
+    def __init__(self, watching: WatchedProcess) -> None:
+        self.watching = watching
+        self.allowance = CpuAllowance(SHARE, SAVED_NS)
+        self.calm_ns = -CALM_INTERVAL_NS
+
+
+class _SaveSchedule:
+    def __init__(self) -> None:
+        self.since_ns: int | None = None  # when the writing that goes on began
+        self.last_ns = 0
+        self.rounds = 0
+        self.calm_ns: int | None = None  # when to look at them in peace
+        self.targets: tuple[int, ...] = ()
+        self.queue: list[int] = []
+        self.missed = 0  # looks that were due and not taken
+
+    def record_write(self, now_ns: int, targets: list[int]) -> None:
+        """Take note that it is writing."""
+        if self.since_ns is None:
+            self.since_ns, self.rounds, self.targets = now_ns, 0, ()
+        self.last_ns = now_ns
+        self.calm_ns = now_ns + CALM_SAMPLE_NS
+        self.targets = tuple(dict.fromkeys((*self.targets, *targets)))[:MAX_TARGETS]
+
+    def start_round_if_due(self, now_ns: int) -> None:
+        """Begin a round if one is due."""
+        if self.since_ns is not None and now_ns - self.last_ns >= PAUSE_NS:
+            self.since_ns = None
+            self._requeue(())
+        if self.since_ns is not None:
+            if now_ns - self.since_ns >= _offset_ns(self.rounds):
+                while now_ns - self.since_ns >= _offset_ns(self.rounds):
+                    self.rounds += 1
+                self._requeue(self.targets)
+        elif self.calm_ns is not None and now_ns >= self.calm_ns:
+            self.calm_ns = None
+            self._requeue(self.targets)
+
+    def _requeue(self, targets: Sequence[int]) -> None:
+        self.missed += len(self.queue)
+        self.queue = list(targets)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing is left to be looked at."""
+        return self.since_ns is None and self.calm_ns is None and not self.queue
+
+
+class StackSchedule:
+    """Decides who is to be looked at next: those who write, and their parents, who may be those that train."""
+
+    def __init__(self) -> None:
+        self._writings: dict[int, _SaveSchedule] = {}  # by the pid of the oldest process of a job
+        self._targets: dict[int, _TargetState] = {}
+        self._allowance = CpuAllowance(HOST_SHARE, HOST_SAVED_NS)
+        self._missed = 0  # in writings that are over
+
+    @property
+    def missed(self) -> int:
+        """How many looks were due, and were not taken: they had cost their share already, or there were too many."""
+        return self._missed + sum(writing.missed for writing in self._writings.values())
+
+    def due(
+        self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
+    ) -> list[WatchedProcess]:
+        """Return those who wait to be looked at, the most important first; take one and say `looked`."""
+        families: dict[int, list[WatchedProcess]] = {}
+        for watching in bursting:
+            if now_ns - watching.last_write_ns <= WRITES_NS:
+                line = training_ancestors(watching, watched)
+                if line:
+                    families.setdefault(line[-1].process.pid, []).extend(line)
+        for oldest, members in families.items():
+            self._writings.setdefault(oldest, _SaveSchedule()).record_write(now_ns, _sampling_order(members))
+        for oldest, writing in list(self._writings.items()):
+            writing.start_round_if_due(now_ns)
+            writing.queue = [pid for pid in writing.queue if self._is_worthwhile(now_ns, writing, pid, watched)]
+            if writing.has_ended:
+                self._missed += writing.missed
+                del self._writings[oldest]
+        if not self._writings or self._allowance.left_ns(now_ns) <= 0:
+            return []
+        queues = (writing.queue for writing in self._writings.values())
+        turns = (pid for turn in zip_longest(*queues) for pid in turn if pid is not None)
+        return [watched[pid] for pid in turns if self._targets[pid].allowance.left_ns(now_ns) > 0]
+
+    def _is_worthwhile(self, now_ns: int, writing: _SaveSchedule, pid: int, watched: dict[int, WatchedProcess]) -> bool:
+        """Return whether a look at one that waits for it is worth its price: in peace it does what it did just now."""
+        watching = watched.get(pid)
+        if watching is None:
+            return False
+        target = self._targets.get(pid)
+        if target is None or target.watching is not watching:
+            self._targets = {one: state for one, state in self._targets.items() if one in watched}
+            target = self._targets[pid] = _TargetState(watching)
+        if writing.since_ns is not None or target.allowance.left_ns(now_ns) * 2 >= SAVED_NS:
+            return True
+        return now_ns - target.calm_ns >= CALM_INTERVAL_NS
+
+    def record_sample(self, now_ns: int, pid: int) -> None:
+        """Take note that a look was asked for."""
+        for writing in self._writings.values():
+            if pid in writing.queue:
+                writing.queue.remove(pid)
+                if writing.since_ns is None:
+                    self._targets[pid].calm_ns = now_ns
+
+    def spend(self, pid: int, spent_ns: int) -> None:
+        """Take note of the CPU time that a look at a process has cost."""
+        self._allowance.spend(spent_ns)
+        if pid in self._targets:
+            self._targets[pid].allowance.spend(spent_ns)
+
+
+class StackSampling(StackSchedule):
+    """Looks when it is due, one process at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reader = StackSampler(find_program())
+        self._sampled_pid = 0  # whose look the cost is of that is not accounted for yet
+        self._paid_ns = 0
+
+    def sample(
+        self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
+    ) -> list[Sample]:
+        """Ask for what is due and return what was seen; never waits."""
+        if (cost_ns := self._reader.cost_ns) > self._paid_ns:
+            self.spend(self._sampled_pid, cost_ns - self._paid_ns)
+            self._paid_ns = cost_ns
+        due = self.due(now_ns, bursting, watched) if self._reader.is_available else []
+        for watching in due:
+            if self._reader.request(watching.process):
+                self._sampled_pid = watching.process.pid
+                self.record_sample(now_ns, watching.process.pid)
+                break
+        samples: list[Sample] = list(self._reader.consume())
+        if (reason := self._reader.consume_reason()) is not None:
+            samples.append(Unavailable(NAME, reason))
+        return samples
+
+    def close(self) -> None:
+        """End the thread that looks."""
+        self._reader.close()
+
+
+def _offset_ns(count: int) -> int:
+    more = count - len(SAMPLE_OFFSETS_NS) + 1
+    return SAMPLE_OFFSETS_NS[count] if more <= 0 else SAMPLE_OFFSETS_NS[-1] + more * LATER_INTERVAL_NS
+
+
+def training_ancestors(writer: WatchedProcess, watched: dict[int, WatchedProcess]) -> list[WatchedProcess]:
+    """Return the processes that run a framework among a writer and its ancestors, the oldest last."""
+    line: dict[int, WatchedProcess] = {}
+    watching: WatchedProcess | None = writer
+    while watching is not None and watching.process.pid not in line:
+        line[watching.process.pid] = watching
+        watching = watched.get(watching.process.parent_pid)
+    return [watching for watching in line.values() if watching.is_training and watching.is_interpreter]
+
+
+def _sampling_order(members: list[WatchedProcess]) -> list[int]:
+    """Return their pids, lower ranks and elder ones first; where there are ranks, whoever has none but launches."""
+    ranks = {watching.process.pid: environment_rank(watching) for watching in members}
+    if any(rank is not None for rank in ranks.values()):
+        members = [watching for watching in members if ranks[watching.process.pid] is not None]
+    members.sort(key=lambda watching: (ranks[watching.process.pid] or 0, watching.process.start_ticks))
+    return [watching.process.pid for watching in members]
+
+
+def environment_rank(watching: WatchedProcess) -> int | None:
+    """Return the rank that its environment gives it."""
+    environment = watching.info.environment if watching.info is not None else {}
+    values = (environment.get(name, "") for name in _RANKS)
+    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)

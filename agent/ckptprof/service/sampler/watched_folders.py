@@ -1,0 +1,324 @@
+"""The folders that checkpoints are in: what is opened there wakes the sampler, so that even a short restore is seen.
+
+No path is looked up here. A thread finds the folder, as the process that uses it sees it, and what was opened in it;
+its answer wakes the sampler. What lies on a mount that may hang is touched in a thread that hangs with it only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import stat
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from ckptprof_collectors.files.folder_events import (
+    IN_CLOSE_NOWRITE,
+    IN_CLOSE_WRITE,
+    IN_CREATE,
+    IN_ISDIR,
+    IN_MOVED_TO,
+    IN_OPEN,
+    FolderEvent,
+    FolderEvents,
+)
+from ckptprof_collectors.files.process_roots import OtherDomain, PathStep, ProcessKey, ProcessRoot
+from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, statx
+from ckptprof_collectors.files.workers import URGENT, WORKERS, Job, WorkerPool
+from ckptprof_collectors.mounts.failure_domains import LOCAL
+from ckptprof_collectors.samples import FileEvent, text
+
+WAKING_BYTES = 1 << 20  # an opened file of this size may be a restore
+_KINDS = (
+    (IN_CLOSE_WRITE, "closed-written"),
+    (IN_CLOSE_NOWRITE, "closed-read"),
+    (IN_OPEN, "opened"),
+    (IN_MOVED_TO, "renamed"),
+)
+MAX_DEPTH = 2  # of folders below one that is named, watched with it
+MAX_BELOW = 64
+MAX_LISTED = 1024
+MAX_MOVES = 3  # from the thread of one domain to that of another
+MAX_PLACES = 1024
+_VIEW_MEMORY_NS = 60_000_000_000
+_RETRY_NS = 5_000_000_000  # for a place that could not be watched
+
+_Places = Iterator[tuple[bytes, PathStep]]
+_Find = Callable[[ProcessRoot, str], _Places]
+
+
+class _WatchedFolder(NamedTuple):
+    """A folder that is watched: as whom, and what it was then; it may have been swapped for another since."""
+
+    view: ProcessKey
+    domain: str
+    key: tuple[int, int]
+
+
+class WatchedFolders:
+    """Watches folders and tells what was opened; sees nothing, and costs nothing, where there is no inotify."""
+
+    def __init__(self, workers: WorkerPool = WORKERS) -> None:
+        """Open inotify if it can be had; `reason` says why not."""
+        self.reason: str | None = None
+        self._workers = workers
+        self._events: FolderEvents | None = None
+        self._watched: dict[bytes, _WatchedFolder] = {}
+        self._added: deque[tuple[bytes, _WatchedFolder, int]] = deque()  # by threads: what the kernel answered
+        self._reported: deque[tuple[FileEvent, bool]] = deque()  # by threads, too; and whether it wakes us
+        self._large: set[tuple[int, int]] = set()  # device and inode of files that were told of
+        self._retry_at_ns: dict[
+            tuple[bytes, ProcessKey, bool], int
+        ] = {}  # places, and until when they are not asked for again
+        self._wake_fd = -1
+        self._ready = select.poll()
+        self.is_woken = False
+        self.is_woken_by_reading = False  # a file that was there already: it may be mapped, a new one is written
+        try:
+            self._events = FolderEvents()
+            self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        except OSError as error:
+            self.reason = f"inotify: {error.strerror}"
+        for fd in self.filenos():
+            self._ready.register(fd, select.POLLIN)
+
+    def filenos(self) -> tuple[int, ...]:
+        """Return the descriptors to wait for, none if there is nothing to be heard."""
+        return () if self._events is None else tuple(fd for fd in (self._events.fd, self._wake_fd) if fd >= 0)
+
+    def watch(self, folder: bytes, view: ProcessKey, *, unless_shared: bool = False) -> None:
+        """Watch a folder of a process from now on; one that cannot be watched is left, or one that all may write."""
+        if self._events is not None and not self._events.is_watched(folder):
+            self._queue_search(
+                folder, view, partial(_find_exact, folder, unless_shared=unless_shared), shared=not unless_shared
+            )
+
+    def watch_checkpoint(self, path: bytes, view: ProcessKey) -> None:
+        """Watch the folders in which the next checkpoint may appear after this file of one."""
+        folder, above = folders_of(path)
+        self.watch(folder, view)
+        if above is not None:
+            self.watch(above, view, unless_shared=True)
+
+    def watch_place(self, place: bytes, view: ProcessKey) -> None:
+        """Watch where a process may come to save: a folder, or the nearest one above it that is there already."""
+        self._queue_search(place, view, partial(_find_nearest, place))
+
+    def watch_tree(self, folders: Iterable[bytes], view: ProcessKey) -> None:
+        """Watch folders with those below them: what a restart may restore from. A file stands for its folder."""
+        for folder in folders:
+            self._queue_search(folder, view, partial(_find_tree, folder))
+
+    def _queue_search(self, place: bytes, view: ProcessKey, find: _Find, *, shared: bool = True) -> None:
+        if self._events is None or not place.startswith(b"/"):
+            return
+        now_ns, search = time.monotonic_ns(), (place, view, shared)
+        if now_ns < self._retry_at_ns.get(search, 0):
+            return
+        if len(self._retry_at_ns) >= MAX_PLACES:
+            self._retry_at_ns.clear()
+        self._retry_at_ns[search] = now_ns + _RETRY_NS
+        events = self._events
+
+        def done() -> None:
+            self._retry_at_ns.pop(search, None)
+
+        self._workers.put(URGENT, self._add_job(events, view, find, done))
+
+    def _add_job(  # noqa: PLR0913 - what to watch, and how far it has come
+        self, events: FolderEvents, view: ProcessKey, find: _Find, done: Callable[[], None],
+        *, domain: str = LOCAL, moves: int = 0,
+    ) -> Job:  # fmt: skip
+        def add() -> bool:
+            try:
+                with self._workers.views.enter(view) as root:
+                    for path, found in find(root, domain):
+                        try:
+                            if path != b"/" and found.is_folder:
+                                key = (found.status.device, found.status.inode)
+                                watched = _WatchedFolder(view, found.mounted.domain, key)
+                                self._added.append((path, watched, events.add(found.fd)))
+                                done()
+                        finally:
+                            found.close()
+            except OtherDomain as apart:
+                if moves < MAX_MOVES:
+                    again = self._add_job(events, view, find, done, domain=apart.domain, moves=moves + 1)
+                    self._workers.put(apart.domain, again)
+            except (OSError, ValueError):  # it is not there, may not be gone to, or its process has ended
+                return False
+            return False
+
+        return add
+
+    def _register_added(self, events: FolderEvents) -> None:
+        while self._added:
+            folder, watched, descriptor = self._added.popleft()
+            if events.record_added(folder, descriptor):
+                self._watched.pop(folder, None)
+                self._watched[folder] = watched
+                if len(self._watched) > 4096:
+                    self._watched.pop(next(iter(self._watched)))
+
+    def ignore_own_open(self, path: bytes) -> None:
+        """Take note that we are about to open this file ourselves."""
+        if self._events is not None:
+            self._events.expect_own(path)
+
+    def consume(self) -> list[FileEvent]:
+        """Return what has happened; sets `woken` if somebody opened or made a file that may be a checkpoint."""
+        if self._events is None:
+            return []
+        self._register_added(self._events)
+        if not self._ready.poll(0) and not self._reported and not self._events.has_early_events:
+            return []
+        with contextlib.suppress(OSError):  # nobody has written to it
+            os.eventfd_read(self._wake_fd)
+        happened: dict[_WatchedFolder, list[FolderEvent]] = {}
+        for event in self._events.read():
+            watched = self._watched.get(os.path.dirname(event.path))
+            if watched is None:
+                continue
+            if event.mask & IN_ISDIR:
+                if event.mask & (IN_CREATE | IN_MOVED_TO):
+                    self._retry_at_ns.pop((event.path, watched.view, True), None)  # another may have had its name
+                    self.watch(event.path, watched.view)
+            elif event.mask & IN_CREATE:
+                self.is_woken = True  # a new file only wakes us
+            else:
+                happened.setdefault(watched, []).append(event)
+        for watched, events in happened.items():
+            self._inspect(watched, events)
+        reported = [self._reported.popleft() for _ in range(len(self._reported))]
+        for reported_event, wakes in reported:
+            self.is_woken = self.is_woken or wakes
+            self.is_woken_by_reading = self.is_woken_by_reading or (wakes and reported_event.size >= WAKING_BYTES)
+        return [event for event, _ in reported]
+
+    def _inspect(self, watched: _WatchedFolder, events: list[FolderEvent]) -> None:
+        local = watched.domain == LOCAL
+        put = self._workers.put(
+            URGENT if local else watched.domain, lambda: self._report_events(watched, events, wake=local)
+        )
+        if (not local or not put) and any(event.mask & IN_OPEN for event in events):
+            self.is_woken = self.is_woken_by_reading = (
+                True  # whether it is large is learnt too late for a short restore
+            )
+
+    def _report_events(self, watched: _WatchedFolder, events: list[FolderEvent], *, wake: bool) -> bool:
+        """Tell openings and closings of files that are large, or were: an opening may empty one to write it anew."""
+        try:
+            with self._workers.views.enter(watched.view, max_age_ns=_VIEW_MEMORY_NS) as root:
+                folder = root.find(os.path.dirname(events[0].path), watched.domain)
+                try:
+                    if (folder.status.device, folder.status.inode) == watched.key:
+                        file_events = [
+                            file_events
+                            for event in events
+                            if (file_events := self._file_event(event, folder)) is not None
+                        ]
+                        self._reported.extend((event, wake and event.kind == "opened") for event in file_events)
+                        if wake and file_events:
+                            os.eventfd_write(self._wake_fd, 1)
+                finally:
+                    folder.close()
+        except (OSError, OtherDomain):  # it is another folder by now
+            return False
+        return False
+
+    def _file_event(self, event: FolderEvent, folder: PathStep) -> FileEvent | None:
+        kind = next((name for mask, name in _KINDS if event.mask & mask), None)
+        try:
+            status = statx(os.path.basename(event.path), dir_fd=folder.fd, flags=AT_SYMLINK_NOFOLLOW)
+        except OSError:
+            return None
+        key = (status.device, status.inode)
+        if kind is None or not stat.S_ISREG(status.mode) or (status.size < WAKING_BYTES and key not in self._large):
+            return None
+        if len(self._large) >= MAX_PLACES:
+            self._large.clear()
+        self._large.add(key)
+        return FileEvent(event.at_ns, kind, *key, status.size, text(event.path))
+
+    def close(self) -> None:
+        """Give everything back; the descriptor that threads wake us by stays: one of them may hang."""
+        if self._events is not None:
+            self._events.close()
+            self._events = None
+
+
+def folders_of(path: bytes) -> tuple[bytes, bytes | None]:
+    """Return the folder of a file, and the one above it where each checkpoint has a numbered folder of its own."""
+    folder = os.path.dirname(path)
+    numbered = any(byte in b"0123456789" for byte in os.path.basename(folder))
+    return folder, os.path.dirname(folder) if numbered else None
+
+
+def _find_exact(folder: bytes, root: ProcessRoot, domain: str, *, unless_shared: bool) -> _Places:
+    found = root.find(folder, domain)
+    if unless_shared and _is_shared(found):
+        found.close()
+    else:
+        yield folder, found
+
+
+def _is_shared(found: PathStep) -> bool:
+    return bool(found.status.mode & stat.S_ISVTX)
+
+
+def _find_nearest(place: bytes, root: ProcessRoot, domain: str) -> _Places:
+    for _ in range(MAX_DEPTH + 1):
+        try:
+            found = root.find(place, domain)
+        except (FileNotFoundError, NotADirectoryError):
+            place = os.path.dirname(place)
+            continue
+        if found.is_folder and not _is_shared(found):
+            yield place, found
+            return
+        is_folder = found.is_folder
+        found.close()
+        if is_folder:
+            return
+        place = os.path.dirname(place)
+
+
+def _find_tree(folder: bytes, root: ProcessRoot, domain: str) -> _Places:
+    found = root.find(folder, domain)
+    if not found.is_folder:
+        found.close()
+        above = os.path.dirname(folder)
+        yield above, root.find(above, domain)
+        return
+    below = list(_find_below(found, folder, root, domain, MAX_DEPTH))
+    yield folder, found
+    yield from below
+
+
+def _find_below(folder: PathStep, path: bytes, root: ProcessRoot, domain: str, depth: int) -> _Places:
+    for name in _folders_in(folder)[-MAX_BELOW:]:
+        try:
+            found = root.step(folder, name, domain)
+        except (OSError, OtherDomain):
+            continue
+        inside = path.rstrip(b"/") + b"/" + name
+        if depth > 1:
+            yield from _find_below(found, inside, root, domain, depth - 1)
+        yield inside, found
+
+
+def _folders_in(folder: PathStep) -> list[bytes]:
+    try:
+        fd = folder.reopen(os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with os.scandir(fd) as entries:
+                listed = (entry for _, entry in zip(range(MAX_LISTED), entries, strict=False))
+                return [os.fsencode(entry.name) for entry in listed if entry.is_dir(follow_symlinks=False)]
+        finally:
+            os.close(fd)
+    except OSError:
+        return []

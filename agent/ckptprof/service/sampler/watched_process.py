@@ -1,0 +1,393 @@
+"""One watched process: its counters at each tick, its files while it moves bytes, the facts about them afterwards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_SAMPLE_NS, ProcessActivity
+from ckptprof.service.sampler.shares import CpuAllowance
+from ckptprof.service.sampler.traced_activity import LARGE_FILE_BYTES, TracedActivity
+from ckptprof.service.sampler.watched_folders import folders_of
+from ckptprof_collectors.files.file_facts import FactQuery
+from ckptprof_collectors.files.workers import WORKERS
+from ckptprof_collectors.processes.open_files import MappingReader, OpenFileScanner
+from ckptprof_collectors.processes.process import (
+    Process,
+    ProcessGone,
+    candidate_folders,
+    describe,
+    describe_launchers,
+    is_interpreter,
+)
+from ckptprof_collectors.processes.thread_clock import ThreadClock
+from ckptprof_collectors.samples import FileActivity, FileScan, PreviousRead, ProcessInfo, Sample
+
+_ENDED = frozenset("ZXx")  # states of /proc/PID/stat: a zombie, and dead
+_WRITABLE = os.O_WRONLY | os.O_RDWR
+MAX_KNOWN_FILES = 512
+MAX_FOLDERS = 48
+_DESCRIBE_AGAIN_NS = (500_000_000, 1_500_000_000, 4_000_000_000, 15_000_000_000, 60_000_000_000)
+_SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
+AWAKE_AFTER_CHANGE_NS = 2_000_000_000  # so long after its counters changed it does not stand still yet,
+AWAKE_TRAINING_NS = 60_000_000_000  # and who trains: ranks wait for each other
+SHARE = 0.01  # of a core, for one process: one with tens of thousands of open files is looked at more seldom,
+SAVED_NS = 30_000_000  # but not at once: a save may be over by then
+MAPPINGS_SHARE = 0.005  # for reads of its mappings alone: meanwhile its counters and open files are read all the same
+
+
+class WatchedProcess:
+    """What is kept about one watched process; every method raises ProcessGone once it has ended."""
+
+    def __init__(self, process: Process, now_ns: int, *, keep: bool, born_since_ns: int | None = None) -> None:
+        """Begin to watch at `now_ns`; `keep`: it is watched whether or not it turns out to train.
+
+        `born_since_ns`: it was not there then, and what it has written since was not looked at.
+        """
+        self.process = process
+        self.view = WORKERS.views.record(process.pid, process.start_ticks)  # for when it has ended
+        self.is_required = keep
+        self.since_ns = now_ns
+        self.activity = ProcessActivity(sample_since_ns=now_ns)
+        self.allowance = CpuAllowance(SHARE, SAVED_NS)
+        self._mappings_allowance = CpuAllowance(MAPPINGS_SHARE, SAVED_NS)
+        self._awake = True
+        self.woken: list[WatchedProcess] = []  # where it puts itself when it wakes
+        self._changed_ns = now_ns  # when its counters were last seen to change
+        self.traced = TracedActivity()  # stays empty without a trace
+        self.info: ProcessInfo | None = None
+        self.is_interpreter = is_interpreter(process)
+        self._described = 0
+        self._described_ns = 0
+        self._describe_next_ns = now_ns
+        self._files: OpenFileScanner | None = None
+        self._highest_descriptor = 0  # descriptor of its open files
+        self._listed_ns = 0  # when the folders of what it wrote were asked for last
+        self._mappings = MappingReader(process)
+        self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
+        self._positions: dict[tuple[int, int], int] = {}
+        self._written: dict[tuple[int, int], bytes] = {}
+        self._has_large_file = False  # whether a large file was among those
+        self._folders: dict[bytes, bool] = {}  # and whether it counts only if it is nobody else's
+        self.places_known = False  # whether the sampler has been told where it may come to save
+        self.new_files: list[bytes] = []  # seen being written, to be taken and cleared by the sampler
+        self.last_write_ns = 0  # when it was last seen writing to a file
+        self._wrote_bytes = 0  # since the tick before, to whatever
+        self._previous_wrote = 0
+        self._born_since_ns = born_since_ns
+        self._clock: ThreadClock | None = None
+        self._clock_denied = False
+
+    @property
+    def is_awake(self) -> bool:
+        """Whether it moves or runs: then it is read at each tick."""
+        return self._awake
+
+    @is_awake.setter
+    def is_awake(self, awake: bool) -> None:
+        if awake and not self._awake:
+            self.woken.append(self)
+        self._awake = awake
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it has a runtime of machine learning mapped, or a rank."""
+        info = self.info
+        return info is not None and (bool(info.runtimes) or "RANK" in info.environment)
+
+    def ingest(self, activity: FileActivity) -> None:
+        """Take in what the trace tells of it."""
+        self.traced.ingest(activity)
+        self.is_awake = True
+
+    def alert(self, now_ns: int, *, mappings: bool) -> None:
+        """Begin a burst before its first byte."""
+        self.activity.alert(now_ns, mappings=mappings)
+        self.is_awake = True
+
+    def record_sending(self, now_ns: int, until_ns: int) -> None:
+        """Look at it as at who writes to a file: no counter of it may tell of what it sends."""
+        self.activity.alert(now_ns, mappings=False, until_ns=until_ns)
+        self.last_write_ns = until_ns
+        self.is_awake = True
+
+    def update_awake(self, now_ns: int) -> None:
+        """Take note, after it was read, whether it stands still."""
+        activity = self.activity
+        still_ns = AWAKE_TRAINING_NS if self.is_training else AWAKE_AFTER_CHANGE_NS
+        self.is_awake = (
+            now_ns - self._changed_ns < still_ns or activity.is_in_burst() or activity.second_sample_ns is not None
+        )
+
+    def sample_counters(self, now_ns: int, page_bytes: int, samples: list[Sample], *, previous_ns: int = 0) -> None:
+        """Read the counters and append what changed to `samples`; `previous_ns` is when others were read before."""
+        process = self.process
+        count_before = len(samples)
+        if process.read_io() and process.io is not None:
+            samples.append(process.io)
+        if process.read_stat(page_bytes) and process.stat is not None:
+            samples.append(process.stat)
+        if len(samples) > count_before:
+            self._changed_ns = now_ns
+            if 0 < self._previous[2] < previous_ns:
+                samples.append(PreviousRead(process.pid, process.start_ticks, self._previous[2]))
+        io, stat = process.io, process.stat
+        transferred = max(io.write_chars, io.write_bytes) + max(io.read_chars, io.read_bytes) if io else 0
+        resident = stat.rss_file_bytes or 0 if stat else 0
+        last_transferred, last_resident, last_ns = self._previous
+        self._previous = (transferred, resident, now_ns)
+        transferred_bytes = max(
+            transferred - last_transferred, self.traced.transferred_bytes
+        )  # io_uring counts in no counter of the process
+        wrote = max(io.write_chars, io.write_bytes) if io else 0
+        self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
+        if last_ns:
+            self.activity.observe(now_ns, last_ns, transferred_bytes, resident - last_resident)
+        elif self._born_since_ns is not None and wrote >= ACTIVE_BYTES:
+            self.activity.sample_since(now_ns, self._born_since_ns)
+
+    def sample_training_thread(self, samples: list[Sample], *, traced: bool) -> None:
+        """Append the times of the thread that trains, if it is one that does; while polling with what it moved."""
+        if self._clock is None:
+            if not self.is_training or self._clock_denied:
+                return
+            try:
+                self._clock = ThreadClock(self.process)
+            except OSError:  # the kernel keeps none, or no descriptor is left
+                self._clock_denied = True
+                return
+        thread_time = self._clock.read(with_io=not traced)
+        if thread_time is not None:
+            samples.append(thread_time)
+        if not self.process.keeps_open:
+            self._clock.close()
+            self._clock = None
+
+    def sample_last(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
+        """Read the counters a last time; one that has ended is gone, whether its parent took note of that or not."""
+        self.sample_counters(now_ns, page_bytes, samples)
+        if self.traced.transferred_bytes:
+            self.apply_traced()
+        if self.process.stat is not None and self.process.stat.state in _ENDED:
+            raise ProcessGone
+
+    def apply_traced(self) -> None:
+        """Take over what the trace has told since the last tick, in the place of a scan of the open files."""
+        activity = self.activity
+        if activity.is_in_burst():
+            activity.record_sample(fruitful=self.traced.transferred_bytes > 0)
+        if self.traced.written_bytes >= ACTIVE_BYTES:
+            self.last_write_ns = self._previous[2]
+        looking = activity.is_in_burst() or activity.second_sample_ns is not None
+        for key, path, large in self.traced.consume_written():
+            if large:
+                self._has_large_file = True
+                if key not in self._written:
+                    self.new_files.append(path)
+            if large or looking:  # small files are logs, but for those beside a checkpoint
+                self._remember(key, path)
+        activity.has_written_file_open = self.traced.has_written_file_open
+
+    def rename(self, old: bytes, new: bytes, now_ns: int) -> None:
+        """Look again at large files that were given another name, as a checkpoint is when it is complete."""
+        renamed = self.traced.rename(old, new)
+        for key, path in renamed:
+            self._remember(key, path)
+        if renamed:
+            self.activity.schedule_second_sample(now_ns)
+            self.is_awake = True
+
+    def learn_name(self, key: tuple[int, int], path: bytes, now_ns: int) -> None:
+        """Look again, under the name that it has now, at a file that was seen being written under another."""
+        if self._written.get(key, path) != path:
+            self._remember(key, path)
+            self.activity.schedule_second_sample(now_ns)
+            self.is_awake = True
+
+    def describe_due(self, now_ns: int) -> bool:
+        """Return whether to find out what it runs: some times while it imports, and at a burst if still unknown.
+
+        Who did nothing since it was described is what it was.
+        """
+        if now_ns < self._describe_next_ns or self._changed_ns <= self._described_ns:
+            return False
+        return self._described <= len(_DESCRIBE_AGAIN_NS) or (self.activity.is_in_burst() and not self.is_training)
+
+    def describe(self, now_ns: int, samples: list[Sample]) -> None:
+        """Find out what it runs."""
+        wait_ns = _DESCRIBE_AGAIN_NS[min(self._described, len(_DESCRIBE_AGAIN_NS) - 1)]
+        self._describe_next_ns = now_ns + wait_ns
+        self._described += 1
+        self._described_ns = now_ns
+        info = describe(self.process, self.info)
+        self.record_view()
+        if info != self.info:
+            if self.info is None:
+                samples.extend(describe_launchers(self.process))
+            self.info = info
+            samples.append(info)
+
+    def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
+        """Read the open files while a burst lasts; of a traced process its mappings alone: calls are counted."""
+        activity = self.activity
+        mappings = activity.mappings_due(now_ns) and self._mappings_allowance.left_ns(now_ns) > 0
+        if not activity.scan_due(now_ns) or (traced and not mappings):
+            return
+        spent_ns = self._mappings.spent_ns
+        if traced:
+            mapped = self._mappings.read()
+            scan, raw_paths = FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
+        else:
+            scan, raw_paths = self._scan_all(mappings=mappings)
+        spent_ns = self._mappings.spent_ns - spent_ns
+        self._mappings_allowance.spend(spent_ns)
+        self.allowance.spend(-spent_ns)  # of which it is a part otherwise
+        activity.record_scan(
+            now_ns, fruitful=bool(scan.mapped) or any(file.size >= LARGE_FILE_BYTES for file in scan.files)
+        )
+        if mappings:
+            activity.record_mappings(now_ns, found=bool(scan.mapped))
+        samples.append(scan)
+        for one in scan.mapped or ():
+            if one.writable:
+                self._remember((one.device, one.inode), raw_paths.get((one.device, one.inode)))
+        if not traced:
+            self._record_descriptors(scan, raw_paths)
+
+    def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
+        files = self._files or OpenFileScanner(self.process, self._highest_descriptor)
+        self._files = files if self.process.keeps_open else None
+        try:
+            return files.scan(self._mappings if mappings else None), files.raw_paths
+        finally:
+            self._highest_descriptor = files.highest
+            if self._files is None:
+                files.close()
+
+    def _record_descriptors(self, scan: FileScan, raw_paths: dict[tuple[int, int], bytes]) -> None:
+        has_written_open = False
+        for file in scan.files:
+            key = (file.device, file.inode)
+            first = self._positions.setdefault(key, file.position if file.flags & os.O_APPEND else 0)
+            if file.flags & _WRITABLE and not file.path.endswith(" (deleted)"):
+                if file.size >= LARGE_FILE_BYTES and key in raw_paths:
+                    self._has_large_file = True
+                    if key not in self._written:
+                        self.new_files.append(raw_paths[key])
+                self._remember(key, raw_paths.get(key))
+                has_written_open = has_written_open or max(file.position, 0) - first >= LARGE_FILE_BYTES
+        self.activity.has_written_file_open = has_written_open or self.traced.has_written_file_open
+        if has_written_open and self._wrote_bytes >= ACTIVE_BYTES:
+            self.last_write_ns = self._previous[2]
+
+    def _remember(self, key: tuple[int, int], path: bytes | None) -> None:
+        if path is None or self._written.get(key) == path or len(self._written) >= MAX_KNOWN_FILES:
+            return  # known already: its folders were looked at when it was met, not at each of 25 scans a second
+        self._written[key] = path
+        folder, above = folders_of(path)
+        self.learn_folder(folder)
+        if above is not None:
+            self.learn_folder(above, unless_shared=True)
+
+    def question_if_due(
+        self,
+        now_ns: int,
+        wall_minus_monotonic_ns: int,
+        is_complete_since: Callable[[int], bool],
+        *,
+        force: bool = False,
+    ) -> FactQuery | None:
+        """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one.
+
+        What is beside small files is not asked where the trace `is_complete_since` since a time; what it has lost
+        then is asked
+        for until that was done a while after it.
+        """
+        activity = self.activity
+        has_ended = activity.end_if_idle(now_ns)
+        if has_ended:
+            self._forget_open_files()
+        midway = not has_ended and not force and activity.midway_due(now_ns)
+        due = has_ended or midway or activity.second_sample_due(now_ns)
+        if not due and not (force and (activity.is_in_burst() or activity.second_sample_ns is not None)):
+            return None
+        self.record_view()
+        named = is_complete_since(max(activity.sample_since_ns, self._listed_ns - SECOND_SAMPLE_NS))
+        if not named:
+            self._listed_ns = now_ns
+        folders = self._sibling_folders(named=named) if self._has_large_file or named else self._candidate_folders()
+        question = self._make_question(folders, wall_minus_monotonic_ns, midway=midway)
+        if activity.second_sample_ns is None and not activity.is_in_burst():
+            self._written.clear()
+            self._has_large_file = False
+        return question
+
+    def _sibling_folders(self, *, named: bool) -> Mapping[bytes, bool]:
+        return self._folders if self._has_large_file or not named else {}
+
+    def _candidate_folders(self) -> dict[bytes, bool]:
+        folders = dict(self._folders)
+        for place in candidate_folders(self.process):
+            for where in (place, os.path.dirname(place) or b"/"):
+                folders.setdefault(where, True)
+        folders.pop(b"/", None)
+        return folders
+
+    def record_view(self) -> None:
+        """Keep in mind which root it has now: it may have got another since it was met."""
+        WORKERS.views.record(self.process.pid, self.process.start_ticks)
+
+    def _make_question(
+        self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int, *, midway: bool = False
+    ) -> FactQuery | None:
+        if not self._written and not folders:
+            return None
+        return FactQuery(
+            pid=self.process.pid,
+            start_ticks=self.process.start_ticks,
+            view=self.view,
+            files=tuple(self._written.values()),
+            folders=tuple(folder for folder, unless_shared in folders.items() if not unless_shared),
+            since_ns=self.activity.sample_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
+            count_unwritten=True,
+            unshared_folders=tuple(folder for folder, unless_shared in folders.items() if unless_shared),
+            is_midway=midway,
+        )
+
+    def last_question(self, wall_minus_monotonic_ns: int, is_complete_since: Callable[[int], bool]) -> FactQuery | None:
+        """Return what to ask when the process has ended, from what is already known of it."""
+        activity = self.activity
+        if self.traced.transferred_bytes:
+            self.apply_traced()
+        if not activity.is_in_burst() and activity.second_sample_ns is None and not self._written:
+            return None
+        return self._make_question(
+            self._sibling_folders(named=is_complete_since(activity.sample_since_ns)), wall_minus_monotonic_ns
+        )
+
+    def learn_folder(self, folder: bytes, *, unless_shared: bool = False) -> None:
+        """Take note of a folder in which a file of this process was found, or of one above it."""
+        if folder in self._folders or len(self._folders) < MAX_FOLDERS:
+            self._folders[folder] = unless_shared and self._folders.get(folder, True)
+
+    def _forget_open_files(self) -> None:
+        self._positions.clear()
+        self.traced.forget_open_files()
+        self.activity.has_written_file_open = False
+        if self._clock is not None:
+            self._clock.close_io()
+        if self._files is not None:
+            self._files.close()
+            self._files = None
+
+    def stop(self) -> None:
+        """Give back all descriptors but those that every known process has."""
+        self._forget_open_files()
+        if self._clock is not None:
+            self._clock.close()
+        self.process.close_statm()
+
+    def close(self) -> None:
+        """Give all descriptors back."""
+        self.stop()
+        self.process.close()

@@ -1,0 +1,63 @@
+"""Which path belongs to which session: what the kernel said of it, of its file, and of its process lately."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ckptprof_collectors.ebpf.layouts import SessionKey
+
+_FILE_KEY_BYTES = SessionKey.tid.offset  # the part of a key that is the file's
+_MAX_SESSIONS = 8192  # as many sessions as the kernel has room for; 300 bytes each
+_MAX_ENDED = 4096
+_MAX_PROCESSES = 256
+_PATHS_PER_PROCESS = 32
+
+
+class SessionPaths:
+    """Bounded: of more than it can keep the oldest are forgotten."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[bytes, str] = {}
+        self._files: dict[bytes, str] = {}
+        self._ended: dict[bytes, str] = {}
+        self._recent: dict[int, deque[str]] = {}
+
+    def record(self, key: bytes, path: str | None) -> None:
+        """Keep the path of a file that a thread has begun to use, and that others may use who never say its name."""
+        if path is None:
+            return
+        for paths, entry in ((self._sessions, key), (self._files, key[:_FILE_KEY_BYTES])):
+            if len(paths) >= _MAX_SESSIONS:
+                paths.pop(next(iter(paths)))
+            paths[entry] = path
+
+    def record_use(self, process: int, path: str | None) -> None:
+        """Keep which files a process has used lately: a relative name may be one of them."""
+        if path is None:
+            return
+        recent = self._recent.get(process)
+        if recent is None:
+            if len(self._recent) >= _MAX_PROCESSES:
+                self._recent.pop(next(iter(self._recent)))
+            recent = self._recent[process] = deque(maxlen=_PATHS_PER_PROCESS)
+        recent.append(path)
+
+    def find(self, key: bytes) -> str | None:
+        return self._sessions.get(key) or self._files.get(key[:_FILE_KEY_BYTES])
+
+    def forget(self, key: bytes, path: str | None = None) -> None:
+        """Forget a session, but for its path for a while: its file is being closed now."""
+        self._sessions.pop(key, None)
+        if path is not None:
+            if len(self._ended) >= _MAX_ENDED:
+                self._ended.pop(next(iter(self._ended)))
+            self._ended[key] = path
+
+    def pop_closed(self, key: bytes) -> str | None:
+        """Path of a session that has just ended, if known."""
+        return self._ended.pop(key, None) or self.find(key)
+
+    def recent(self, process: int) -> Sequence[str]:
+        """Files that a process used, newest last."""
+        return self._recent.get(process, ())

@@ -1,0 +1,129 @@
+"""What is kept in mind of files that were looked at: what was told of them, and what was found inside."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from dataclasses import dataclass, field
+
+from ckptprof_collectors.files.statx import FileStatus
+
+MAX_CACHED = 20_000  # 100 to 200 bytes each
+REPORTED_SLOTS = 1 << 18  # of 8 bytes: of 40,000 files one in seven has to share its place
+SETTLED_NS = 2_000_000_000  # stamps are of a timer tick, or of whole seconds: one that is as old does not change unseen
+MAX_COUNTED = 4096
+COUNTED_NS = 1_000_000_000  # what is followed is asked for as often
+_MAX_SHARED_CONTENTS = 1024
+_VERSION = struct.Struct("=6Q")
+_WORD = (1 << 64) - 1  # a stamp may lie before 1970
+
+
+class TwoGenerationCache:
+    """What was kept or asked for last, in two halves: when one is full, the one before it goes.
+
+    Threads of several domains use it: each step is one of a dict, and what two of them put away is asked for anew.
+    """
+
+    def __init__(self) -> None:
+        self._current: dict[bytes, FileContents] = {}
+        self._previous: dict[bytes, FileContents] = {}
+
+    def __len__(self) -> int:
+        return len(self._current) + len(self._previous)
+
+    def get(self, key: bytes) -> FileContents | None:
+        """Find a value and keep it in the cache; None if it is not there."""
+        found = self._current.get(key)
+        if found is None and (found := self._previous.pop(key, None)) is not None:
+            self._current[key] = found
+        return found
+
+    def put(self, key: bytes, value: FileContents) -> None:
+        if len(self._current) >= MAX_CACHED // 2:
+            self._previous, self._current = self._current, {}
+        self._current[key] = value
+
+
+@dataclass(frozen=True, slots=True)
+class FileContents:
+    """What only an open file tells."""
+
+    magic: bytes | None = None
+    is_complete: bool | None = None
+    unwritten_bytes: int | None = None
+    free_bytes: int | None = None
+
+
+class ReportedFiles:
+    """What was told to whom: of tens of thousands of files only what is new since is told again.
+
+    Each has its place by its number, and takes it from whoever had it. So of more files than there is room for, gone
+    over in turn, most are known; were the latest kept, each would go before its turn comes again.
+    """
+
+    def __init__(self) -> None:
+        self._slots = memoryview(mmap.mmap(-1, 8 * REPORTED_SLOTS)).cast("q")
+
+    def is_new(self, asker: tuple[int, int], path: bytes, status: FileStatus) -> bool:
+        """Record that a file is reported to this process as it is now; False if it was already."""
+        key = hash((asker, path, status.changed_ns, status.size))
+        if self._slots[key % REPORTED_SLOTS] == key:
+            return False
+        self._slots[key % REPORTED_SLOTS] = key
+        return True
+
+
+class ContentsCache:
+    """What was read of files that have not changed since: a server is not asked for the same bytes again and again."""
+
+    def __init__(self) -> None:
+        self._cache = TwoGenerationCache()
+        self._shared: dict[FileContents, FileContents] = {}  # few differ: one of each is kept
+
+    def get(self, status: FileStatus) -> FileContents | None:
+        """Contents of a file as it is now; None if they are not known."""
+        return self._cache.get(_version_key(status))
+
+    def put(self, status: FileStatus, inside: FileContents) -> None:
+        """Keep what was found, if the file had not been changed for a while by then."""
+        if time.time_ns() - status.changed_ns >= SETTLED_NS:
+            if len(self._shared) >= _MAX_SHARED_CONTENTS:
+                self._shared.clear()
+            self._cache.put(_version_key(status), self._shared.setdefault(inside, inside))
+
+
+class PageCountTimes:
+    """Whose pages were counted a moment ago, whoever asked for it: a folder that many write to is gone over by each."""
+
+    def __init__(self) -> None:
+        self._current: dict[tuple[int, int, int], int] = {}
+        self._previous: dict[tuple[int, int, int], int] = {}  # what was fresh until a second ago, or was too much
+        self._start_ns = 0
+
+    def is_due(self, status: FileStatus) -> bool:
+        """Test whether the pages of a file as it is now were not counted within the last second."""
+        key = status.device, status.inode, status.changed_ns
+        at_ns = self._current.get(key) or self._previous.get(key)
+        return at_ns is None or time.monotonic_ns() - at_ns >= COUNTED_NS
+
+    def record(self, status: FileStatus) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._start_ns >= COUNTED_NS or len(self._current) >= MAX_COUNTED:
+            self._previous, self._current, self._start_ns = self._current, {}, now_ns
+        self._current[status.device, status.inode, status.changed_ns] = now_ns
+
+
+@dataclass(frozen=True)
+class FactCache:
+    """All of it."""
+
+    reported: ReportedFiles = field(default_factory=ReportedFiles)
+    contents: ContentsCache = field(default_factory=ContentsCache)
+    page_counts: PageCountTimes = field(default_factory=PageCountTimes)
+
+
+def _version_key(status: FileStatus) -> bytes:
+    """Key of a file as it is now, in a third of the memory of six numbers."""
+    times = status.modified_ns, status.changed_ns, status.birth_ns or 0
+    return _VERSION.pack(*(number & _WORD for number in (status.device, status.inode, status.size, *times)))

@@ -1,0 +1,87 @@
+"""psutil, pointed at the /proc that is meant: for whatever is read once, or rarely.
+
+What a loop reads again and again is read raw, from descriptors that are kept (docs/benchmarks.md has the difference).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+MAX_ARGUMENT_BYTES = 256 << 10  # of a command line or an environment: whoever makes one of megabytes is not waited for
+_READ_ERRORS = (psutil.Error, OSError, ValueError, IndexError)  # psutil checks no file of /proc for what it looks like
+_ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
+
+
+@contextlib.contextmanager
+def psutil_root(proc: Path | bytes) -> Iterator[None]:
+    """Let psutil read this /proc meanwhile: its root is one variable of the module."""
+    before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, os.fsdecode(proc)
+    try:
+        yield
+    finally:
+        psutil.PROCFS_PATH = before
+
+
+@functools.cache
+def own_process() -> psutil.Process:
+    """Open this process once; raises psutil.Error, OSError."""
+    return psutil.Process()
+
+
+def own_memory_bytes() -> int | None:
+    """Resident memory of this process; None if the kernel does not show it."""
+    try:
+        return int(own_process().memory_info().rss)
+    except (psutil.Error, OSError):
+        return None
+
+
+class ProcessFacts:
+    """What psutil tells of a process that is met; empty what may not be read, or is gone."""
+
+    def __init__(self, folder: bytes) -> None:
+        proc, pid = os.path.split(folder)
+        self.pid = int(pid)
+        self.stat: list[bytes] = []  # the fields of its `stat`, from the state on
+        self._process: psutil.Process | None = None
+        with contextlib.suppress(*_READ_ERRORS), psutil_root(proc):
+            with open(folder + b"/stat", "rb") as file:
+                self.stat = file.read().rpartition(b")")[2].split()
+            self._process = psutil.Process(self.pid)
+
+    def arguments(self) -> list[bytes]:
+        if self._process is None or self._bytes(_ARGUMENTS) > MAX_ARGUMENT_BYTES:
+            return []
+        try:
+            return [os.fsencode(word) for word in self._process.cmdline()]
+        except _READ_ERRORS:
+            return []
+
+    def environment(self) -> dict[str, str]:
+        """Environment at the start of the process; names and values may contain surrogates."""
+        if self._process is None or self._bytes(_ENVIRONMENT) > MAX_ARGUMENT_BYTES:
+            return {}
+        try:
+            return self._process.environ()
+        except _READ_ERRORS:
+            return {}
+
+    def uid(self) -> int | None:
+        try:
+            return None if self._process is None else int(self._process.uids().effective)
+        except _READ_ERRORS:
+            return None
+
+    def _bytes(self, edges: tuple[int, int]) -> int:
+        """Length according to the kernel; 0 where it is not shown: then it may not be read either."""
+        start, end = edges
+        try:
+            return int(self.stat[end]) - int(self.stat[start])
+        except (IndexError, ValueError):
+            return 0
