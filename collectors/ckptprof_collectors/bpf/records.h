@@ -163,23 +163,23 @@ static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file
 	send(scratch, sizeof(*head) + (path & 0x1fff), kind == RECORD_MAPPED ? BPF_RB_FORCE_WAKEUP : wakeup());
 }
 
-static __always_inline bool trains(__u32 process)
+static __always_inline bool is_attended(__u32 process, __u32 least)
 {
 	__u32 *attended_as = bpf_map_lookup_elem(&attended, &process);
 
-	return attended_as && *attended_as == ATTENDED_TRAINS;
+	return attended_as && *attended_as >= least;
 }
 
-/* Whether next to nothing was read, by a process that nobody watches and none that trains has started. */
+/* Whether next to nothing was transferred, by a process that is not followed and none that trains has started. */
 static __always_inline bool is_trifle(struct key *key, struct session *session)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	__u32 process = session->process;
 
-	if (key->tail & 1 || session->bytes >= control.trifle_bytes)
+	if (session->bytes >= control.trifle_bytes)
 		return false;
-	return !bpf_map_lookup_elem(&attended, &process) && !trains(session->parent) &&
-	       !trains(BPF_CORE_READ(task, real_parent, real_parent, tgid));
+	return !is_attended(process, ATTENDED_FOLLOWED) && !is_attended(session->parent, ATTENDED_TRAINS) &&
+	       !is_attended(BPF_CORE_READ(task, real_parent, real_parent, tgid), ATTENDED_TRAINS);
 }
 
 static __always_inline void add_trifle(__u32 process, __u64 bytes)

@@ -192,7 +192,8 @@ class Sampler:
         if self._population.watched or self._burst_sampling.is_busy:
             self._sample_watched(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        urgent = [one.activity for one in self._population.rounds.awake.values() if one.activity.is_urgent(now_ns)]
+        awake = self._population.rounds.awake.values()
+        urgent = [one.activity for one in awake if one.activity.is_urgent(now_ns) and one.is_followed(now_ns)]
         if urgent:
             self._last_burst_ns = now_ns
         if now_ns >= self._next_host_ns:
@@ -239,7 +240,7 @@ class Sampler:
         return period_ns
 
     def _read_trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
-        started = time.perf_counter_ns()
+        started, used_ns = time.perf_counter_ns(), time.thread_time_ns()
         self._trace_samples = self._tracing.read(now_ns, previous=last)
         if self._options.attaches:
             self._trace_samples = self._family.filter_members(self._trace_samples, self._population.known)
@@ -249,8 +250,10 @@ class Sampler:
         if not self._tracing.is_active:  # it failed: nobody tells what was closed since
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
+        others = self._population.count_others(self._trace_samples)
         reported = self._reported_trace_samples()
         samples.extend(reported)
+        self._population.others_allowance.spend(int((time.thread_time_ns() - used_ns) * others))
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
         self._counters.add_cost(tracing.NAME, time.perf_counter_ns() - started)
         return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in reported)
@@ -273,7 +276,7 @@ class Sampler:
             samples.extend(self._counters.record_failure("processes", error))
             gone = []
         for watching in gone:
-            self._ask_last(watching, offset_ns)
+            self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
             trifles = self._tracing.small_reads()  # also while they are not used: they are those of one sweep
             self._population.sweep(now_ns, samples, trifles if self._tracing.is_complete(now_ns) else None)
@@ -302,13 +305,14 @@ class Sampler:
                         self._folders.watch_place(place, watching.view)
                 if traced or watching.traced.transferred_bytes:
                     watching.apply_traced()
-                watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
+                if watching.is_followed(now_ns):
+                    watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
                 while watching.new_files:
                     self._folders.watch_checkpoint(watching.new_files.pop(), watching.view)
                 question = watching.question_if_due(now_ns, offset_ns, self._tracing.is_complete_since)
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
-                self._ask_last(watching, offset_ns)
+                self._ask_last(watching, now_ns, offset_ns)
                 continue
             except OSError as error:
                 samples.extend(self._counters.record_failure("processes", error))
@@ -318,13 +322,14 @@ class Sampler:
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
-        bursting = [one for one in self._population.rounds.awake.values() if one.activity.is_in_burst()]
+        awake = self._population.rounds.awake.values()
+        bursting = [one for one in awake if one.activity.is_in_burst() and one.is_followed(now_ns)]
         samples.extend(self._burst_sampling.sample(now_ns, bursting, self._population.watched, traced=traced))
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("looks", time.perf_counter_ns() - started)
 
-    def _ask_last(self, watching: WatchedProcess, offset_ns: int) -> None:
-        question = watching.last_question(offset_ns, self._tracing.is_complete_since)
+    def _ask_last(self, watching: WatchedProcess, now_ns: int, offset_ns: int) -> None:
+        question = watching.last_question(now_ns, offset_ns, self._tracing.is_complete_since)
         if question is not None:
             self._facts.request(question)
 
@@ -346,8 +351,9 @@ class Sampler:
     def _consume_facts(self, now_ns: int) -> list[FileFact]:
         facts = self._facts.consume()
         for fact in facts:
-            self._flushing.ingest(now_ns, fact)
             watching = self._population.watched.get(fact.pid)
+            if watching is None or watching.is_followed(now_ns):
+                self._flushing.ingest(now_ns, fact)
             if watching is not None and not fact.is_missing and not fact.is_directory:
                 watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
                 if fact.size >= WAKING_BYTES:
@@ -440,7 +446,7 @@ class Sampler:
             except (ProcessGone, OSError) as error:
                 if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
                     self._population.forget(watching.process.pid, samples)
-                question = watching.last_question(wall_ns - now_ns, self._tracing.is_complete_since)
+                question = watching.last_question(now_ns, wall_ns - now_ns, self._tracing.is_complete_since)
             if question is not None:
                 self._facts.request(question)
         BLOCKING_PROCESSES.reading = 0

@@ -27,7 +27,6 @@ SAVED_NS = 300_000_000  # and for its first saves
 HOST_SHARE = 0.004
 HOST_SAVED_NS = 600_000_000
 MAX_TARGETS = 8  # processes that are looked at in turn
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
 
 
 class _TargetState:
@@ -194,15 +193,8 @@ def training_ancestors(writer: WatchedProcess, watched: dict[int, WatchedProcess
 
 def _sampling_order(members: list[WatchedProcess]) -> list[int]:
     """Return their pids, lower ranks and elder ones first; where there are ranks, whoever has none but launches."""
-    ranks = {watching.process.pid: environment_rank(watching) for watching in members}
+    ranks = {watching.process.pid: watching.rank for watching in members}
     if any(rank is not None for rank in ranks.values()):
         members = [watching for watching in members if ranks[watching.process.pid] is not None]
     members.sort(key=lambda watching: (ranks[watching.process.pid] or 0, watching.process.start_ticks))
     return [watching.process.pid for watching in members]
-
-
-def environment_rank(watching: WatchedProcess) -> int | None:
-    """Return the rank that its environment gives it."""
-    environment = watching.info.environment if watching.info is not None else {}
-    values = (environment.get(name, "") for name in _RANKS)
-    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
