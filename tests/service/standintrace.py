@@ -63,7 +63,7 @@ class StandIn:
         self.asked = {"family_of": family_of, "ignore": ignore}
         return self
 
-    def read(self, *, previous: bool = False) -> Sequence[Sample]:  # noqa: ARG002 - the interface of Trace
+    def read(self, *, final: bool = False) -> Sequence[Sample]:  # noqa: ARG002 - the interface of Trace
         """Give the next."""
         os.set_blocking(self.wake[0], False)
         with contextlib.suppress(BlockingIOError):
@@ -73,11 +73,11 @@ class StandIn:
             raise parsed
         return parsed
 
-    def attend(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
+    def set_attended(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
         """Keep of whom trifles are wanted."""
         self.attended.append((dict(processes), trifle_bytes))
 
-    def trifles(self) -> Mapping[int, int]:
+    def consume_trifles(self) -> Mapping[int, int]:
         """Give what a test has put there."""
         return self.read_trifles
 

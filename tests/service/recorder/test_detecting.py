@@ -31,7 +31,7 @@ def test_a_fault_is_told_and_counted_and_later_saves_are_found(monkeypatch: pyte
 
     found: list[Checkpoint] = []
     for frame in stage.frames(24.0):
-        found += detection.run(lambda detector, frame=frame: detector.feed(frame))
+        found += detection.run(lambda detector, frame=frame: detector.ingest(frame))
     found += detection.run(Detector.finish)
 
     assert {1, 3} <= {one.step for one in found}

@@ -23,7 +23,7 @@ class Looker:
         self.asked: list[tuple[int, ...]] = []
         self._reason = reason
 
-    def ask(self, starts: Mapping[int, int]) -> bool:
+    def request(self, starts: Mapping[int, int]) -> bool:
         """Take note of who is asked about."""
         self.asked.append(tuple(sorted(starts)))
         return self._reason is None
@@ -32,7 +32,7 @@ class Looker:
         """Return one look for each question."""
         return [GpuUse(100, 100, 0, ())] if self.asked and self._reason is None else []
 
-    def take_reason(self) -> str | None:
+    def failure_reason(self) -> str | None:
         """Return why not."""
         return self._reason
 

@@ -19,7 +19,7 @@ def test_descriptors_are_looked_at_where_calls_are_not_all(
     desk = Desk(StandIn())
     sampler: Any = desk.sampler
     told: list[bool] = []
-    watching = MagicMock(trains=trains, places_known=True, new_files=[])
+    watching = MagicMock(is_training=trains, places_known=True, new_files=[])
     watching.process.pid = 1
     watching.question_if_due.return_value = None
     watching.scan_if_due.side_effect = lambda *_, traced: told.append(traced)
@@ -28,7 +28,7 @@ def test_descriptors_are_looked_at_where_calls_are_not_all(
     monkeypatch.setattr(sampler, "_population", MagicMock(watched={1: watching}))
     sampler._population.rounds.due.return_value = [watching]
     sampler._population.rounds.awake = {}
-    sampler._watch(1, 0, [])
+    sampler._sample_watched(1, 0, [])
     monkeypatch.undo()
     desk.close()
 

@@ -12,13 +12,13 @@ from tests.patience import PATIENCE_SECONDS
 
 SPINNING = """
 import os, sys, threading, time
-from ckptprof.service.sampler import process
+from ckptprof.service.sampler import entry_point
 
 def policy():
     return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 
-process.ORDINARY_SECONDS = 0.5
-process.RealTimeThread().run()
+entry_point.ORDINARY_SECONDS = 0.5
+entry_point.RealTimeThread().run()
 seen = [policy()]
 while policy() != os.SCHED_OTHER:
     pass

@@ -70,7 +70,7 @@ def watching(process: Any, *, rank: int | None = None, trains: bool = True) -> A
         process=process,
         activity=Activity(),
         traced=SimpleNamespace(movers={}),
-        trains=trains,
+        is_training=trains,
         info=SimpleNamespace(environment=environment),
     )
 
@@ -100,7 +100,7 @@ class Job:
 
 def bursting(watched: dict[int, Any]) -> list[Any]:
     """Return those that are in a burst, as the sampler does."""
-    return [one for one in watched.values() if one.activity.in_burst()]
+    return [one for one in watched.values() if one.activity.is_in_burst()]
 
 
 @pytest.fixture(autouse=True)
