@@ -41,7 +41,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
 def agent_status(
     header: Header, requested: RequestedLevel, trace_state: tuple[bool | None, tuple[str, ...]], *, pid: int
 ) -> AgentStatus:
-    """`sight`: whether the trace runs now (None: not known yet), and its latest limitations."""
+    """`trace_state`: whether the trace is attached (None: not known yet), and its latest limitations."""
     tracing, limitations = trace_state
     started_tracing = header.level == "trace"
     level = "trace" if (started_tracing if tracing is None else tracing) else "poll"

@@ -1,4 +1,4 @@
-"""The sampler's end of the pipe to the recorder: never waited for, bounded, and honest about what it dropped."""
+"""The sampler's end of the pipe to the recorder: never blocks, bounded, counts what it drops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAX_MESSAGES_PER_WRITE = 1024  # IOV_MAX
 
 
 class OutputQueue:
-    """A pipe that is never waited for."""
+    """A bounded queue before a non-blocking pipe."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
@@ -32,7 +32,7 @@ class OutputQueue:
         self._queued += len(message)
 
     def flush(self) -> None:
-        """Write what the pipe takes now."""
+        """Write what fits into the pipe now."""
         queue = self._queue
         while queue and not self.is_broken:
             try:
@@ -58,6 +58,6 @@ class OutputQueue:
             self.flush()
 
     def close(self) -> None:
-        """Let the reader see the end, even while a thread of ours that hangs keeps the process."""
+        """Close the pipe, so that the reader gets EOF even while a hanging thread keeps this process alive."""
         os.close(self._fd)
         self.is_broken = True

@@ -1,7 +1,7 @@
 """The sampler: a small process that reads the kernel at an adaptive rate and streams frames to the recorder.
 
-It imports neither SQL nor web code, waits for nobody, and never blocks on its output: what the recorder does not take
-in time is dropped and counted. It ends when its standard input is closed.
+It imports neither SQL nor web code, and never blocks on its output: frames that the recorder does not read in time are
+dropped and counted. It ends when its standard input is closed.
 
 At the level `trace` the kernel counts for it, by eBPF, what every thread does to every file; see `tracing`.
 """
@@ -46,18 +46,18 @@ from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Fram
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_HZ = 5.0
 _HOST_FAST_FOR_NS = 2 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
-EVENT_PAUSE_NS = 2_000_000  # after events that call for nothing: a crowd of them cannot keep us busy
-TRACED_EVENT_PAUSE_NS = 20_000_000  # where the trace itself tells when files are opened and closed
-MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
+EVENT_PAUSE_NS = 2_000_000  # after events that need no action: many of them cannot keep the loop busy
+TRACED_EVENT_PAUSE_NS = 20_000_000  # where the trace itself reports that files are opened and closed
+MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is found within this time
 _FLUSH_NS = _SECOND_NS // 2
-_SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
+_SLACK_NS = 5_000_000  # a slightly early tick, after a late one, must not skip the readings due with it
 MAX_REPORTED_HUNG = 32
 _BLOCKING_READ = "reading them blocks in the kernel (an exec or a mapping on a file server that does not answer)"
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
 class Sampler:
-    """Owns the collectors and the clock."""
+    """The loop: owns the collectors and the clock."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Sampler:
         *,
         attach: tracing.TraceFactory = tracing.attach,
     ) -> None:
-        """Make the collectors; those that cannot work here are told once, in the first frame."""
+        """Make the collectors; those that cannot work here are reported once, in the first frame."""
         self._options = options
         self._output = output
         self._control_fd = control_fd
@@ -82,8 +82,8 @@ class Sampler:
         own = frozenset((os.getpid(), *options.monitor_pids))
         self._starts_command = (
             options.only_descendants and not options.attaches
-        )  # all that is watched is the recorder's child
-        family_of = options.monitor_pids if self._starts_command else ()  # what it starts from now on
+        )  # the watched processes are children of the recorder
+        family_of = options.monitor_pids if self._starts_command else ()  # only processes that it starts from now on
         self._family = tracing.TracedFamily()
         self._tracing = tracing.Tracing(
             options.level, lambda: attach(fs, family_of=family_of, ignore=tuple(sorted(own))), self._poll
@@ -96,8 +96,8 @@ class Sampler:
         self._connections = SocketOwnership(fs, self._collectors)
         self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirectReader)), None)
         self._pending: list[Sample] = list(unavailable)
-        self._samples: list[Sample] = []  # of the tick that goes on
-        self._trace_samples: Sequence[Sample] = ()  # of the trace, and not told yet
+        self._samples: list[Sample] = []  # of the tick in progress
+        self._trace_samples: Sequence[Sample] = ()  # of the trace, not reported yet
         if self._folders.reason is not None:
             self._pending.append(Unavailable("folders", self._folders.reason))
         self._counters = HealthCounters()
@@ -108,7 +108,7 @@ class Sampler:
         self.stopping = False
 
     def header(self) -> Header:
-        """Return the header of this life's recording."""
+        """Return the header of the frames of this sampler process."""
         return Header(
             uid=self._options.uid,
             host=os.uname().nodename,
@@ -128,44 +128,44 @@ class Sampler:
         )
 
     def health(self) -> SamplerHealth:
-        """Return what its own work has cost so far, and what failed in it."""
+        """Return the costs and failures of the sampler's own work so far."""
         return self._counters.snapshot(self._output, self._population, self._burst_sampling)
 
     def drop_privileges(self) -> bool:
-        """Give up what only attaching needed; return whether it is gone. To be called before a thread is started.
+        """Give up privileges that only attaching needed; return whether they are gone. Call before any thread starts.
 
-        What is left is used in ticks and by workers alone.
+        The remaining ones are used in ticks and by workers only.
         """
         dropped = privileges.drop_tracing(self._tracing.check)
         RAISED.drop_effective()
         return dropped
 
     def run(self) -> None:
-        """Tick until the control pipe is closed, then look a last time and send everything."""
+        """Tick until the control pipe is closed, then sample a last time and send everything."""
         self._output.put(pack(self.header()))
         self._due_ns = time.monotonic_ns()
         self.resume()
 
     @property
     def is_calm(self) -> bool:
-        """Whether no bytes move, nor have lately."""
+        """No bytes are being transferred, nor were recently."""
         return time.monotonic_ns() - self._last_burst_ns > _HOST_FAST_FOR_NS
 
     def release_loop(self) -> None:
-        """Keep what was read before the loop was held in a read of one process, and let that process go."""
+        """After a read of one process blocked the loop: keep the samples read before, and forget that process."""
         self._pending = [*self._samples, *self._reported_trace_samples(), *self._pending]
         self._samples = []
         self._population.drop_blocking()
 
     def resume(self) -> None:
-        """Tick as `run` does, after a relief: the tick that was held comes late, and is told as such."""
+        """Tick as `run` does, in a new thread: the blocked tick is late, and is reported as such."""
         while not self.stopping and not self._output.is_broken:
             now_ns = time.monotonic_ns()
             if self._counters.record_tick(now_ns - self._due_ns):
-                self._next_health_ns = now_ns  # told in the frame that ends what was not seen
+                self._next_health_ns = now_ns  # reported in the frame that ends the gap
             with RAISED:
                 period_ns = self.tick(now_ns)
-            # An event may have woken us before it was due: a crowd of them must not put the next look off
+            # An event may have woken the loop early: many of them must not postpone the next sample
             self._due_ns = min(max(self._due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
             self._wait(self._due_ns)
         with RAISED:
@@ -180,7 +180,7 @@ class Sampler:
         ABANDONED.remove_ended()
         BLOCKING_PROCESSES.reading = 0
         read = []
-        if self._tracing.is_active:  # first: who is gone when looked for is told what it did last
+        if self._tracing.is_active:  # first: a process that is found to have ended needs its last trace samples
             self._read_trace(now_ns, wall_ns - now_ns, samples)
             read.append(tracing.NAME)
         if now_ns >= self._next_find_ns:
@@ -212,7 +212,7 @@ class Sampler:
         return self._period_ns(now_ns, urgent)
 
     def _new_hung(self) -> list[Unavailable]:
-        """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
+        """File systems that do not answer, each once: files there are not observed."""
         now = {f"files on {domain or 'this host'}": "no answer for 1.5 s" for domain in WORKERS.hung_domains()}
         now.update((f"processes of user {user}", _BLOCKING_READ) for user in BLOCKING_PROCESSES.affected_users())
         fresh = [name for name in now if name not in self._reported_hung][
@@ -234,7 +234,7 @@ class Sampler:
         else:
             rate = idle_hz
         period_ns = int(_SECOND_NS / rate)
-        if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
+        if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
         return period_ns
@@ -247,7 +247,7 @@ class Sampler:
         tracing.update_senders(self._trace_samples, self._population, now_ns)
         for question in tracing.update_watched(self._trace_samples, self._population, now_ns, offset_ns):
             self._facts.request(question)
-        if not self._tracing.is_active:  # it failed: nobody tells what was closed since
+        if not self._tracing.is_active:  # it failed: files closed since then are unknown
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
         others = self._population.count_others(self._trace_samples)
@@ -259,7 +259,7 @@ class Sampler:
         return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in reported)
 
     def _reported_trace_samples(self) -> list[Sample]:
-        """Return, once, what the trace has seen that is worth telling."""
+        """Return the samples of the trace to report, each once."""
         samples, self._trace_samples = self._trace_samples, ()
         if self._options.attaches:
             self._tracing.select_processes(self._population.watched, 0)
@@ -272,18 +272,18 @@ class Sampler:
         used = time.thread_time_ns()
         try:
             gone = self._population.find(now_ns, samples)
-        except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
+        except OSError as error:  # no descriptor left, or no memory in the kernel: usually for a moment
             samples.extend(self._counters.record_failure("processes", error))
             gone = []
         for watching in gone:
             self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
-            trifles = self._tracing.small_reads()  # also while they are not used: they are those of one sweep
+            trifles = self._tracing.small_reads()  # also while not used: the call clears them for the next sweep
             self._population.sweep(now_ns, samples, trifles if self._tracing.is_complete(now_ns) else None)
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_descendants else _SECOND_NS // 2
-        # Never more than 0.5 % of a core; its time, not the clock's, which runs on while others have the core
+        # Never more than 0.5 % of a core; by CPU time, since the clock also runs while other threads have the core
         pause_ns = max(usual_ns, min(200 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
         self._next_find_ns = now_ns + pause_ns
         self._counters.add_cost("population", cost_ns)
@@ -383,7 +383,7 @@ class Sampler:
             if ready:
                 now_ns = time.monotonic_ns()
                 with RAISED:
-                    if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
+                    if self._tracing.fileno() in ready:  # a full ring buffer must not wait for the tick
                         mapped = self._read_trace(now_ns, time.time_ns() - now_ns, self._pending)
                         due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz)) if mapped else due_ns
                     self._pending.extend(self._folder_events())
@@ -394,7 +394,7 @@ class Sampler:
                 )
 
     def _pause(self, calm_ns: int) -> None:
-        """Let events in folders wait for a while: what the recorder or the trace has to say does not."""
+        """Let folder events wait for a while; the recorder's commands and the trace end the pause."""
         time.sleep(min(EVENT_PAUSE_NS, max(0, calm_ns)) / 1e9)
         urgent = select.poll()
         for fd in (self._control_fd, self._tracing.fileno()):
@@ -404,7 +404,7 @@ class Sampler:
             urgent.poll((calm_ns - EVENT_PAUSE_NS) / 1e6)
 
     def _folder_events(self) -> list[FileEvent]:
-        """Return what has happened in watched folders; who wrote what was renamed into one is asked for that name."""
+        """Events of the watched folders; the writer of a file renamed into one learns the new name."""
         events = self._folders.consume()
         for event in events:
             for watching in self._population.watched.values() if event.kind == "renamed" else ():
@@ -412,7 +412,7 @@ class Sampler:
         return events
 
     def _read_control(self) -> None:
-        """Take in what the recorder says; an end of the pipe is the end of our work."""
+        """Apply the recorder's commands; EOF of the pipe stops the loop."""
         data = os.read(self._control_fd, 1 << 16)
         if not data:
             self.stopping = True
@@ -444,7 +444,7 @@ class Sampler:
                     now_ns, wall_ns - now_ns, self._tracing.is_complete_since, force=True
                 )
             except (ProcessGone, OSError) as error:
-                if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
+                if isinstance(error, ProcessGone):  # a save is truncated, not short, if its writer ended
                     self._population.forget(watching.process.pid, samples)
                 question = watching.last_question(now_ns, wall_ns - now_ns, self._tracing.is_complete_since)
             if question is not None:
