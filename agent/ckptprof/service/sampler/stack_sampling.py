@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.processes.python_stacks import NAME, StackSampler, find_program
@@ -147,8 +148,9 @@ class StackSchedule:
 class StackSampling(StackSchedule):
     """Takes samples when they are due, one process at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, governor: Governor) -> None:
         super().__init__()
+        self._governor = governor
         self._reader = StackSampler(find_program())
         self._sampled_pid = 0  # process of the last sample, whose cost is not accounted for yet
         self._paid_ns = 0
@@ -161,7 +163,7 @@ class StackSampling(StackSchedule):
             self.spend(self._sampled_pid, cost_ns - self._paid_ns)
             self._paid_ns = cost_ns
         due = self.due(now_ns, bursting, watched) if self._reader.is_available else []
-        for watching in due:
+        for watching in due if due and self._governor.allows("stacks") else ():
             if self._reader.request(watching.process):
                 self._sampled_pid = watching.process.pid
                 self.record_sample(now_ns, watching.process.pid)

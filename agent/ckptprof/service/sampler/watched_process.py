@@ -389,7 +389,7 @@ class WatchedProcess:
         if not self._written and not folders:
             return None
         if not self.is_followed(now_ns):
-            WORKERS.refused += 1
+            self._others_allowance.refused += 1
             return None
         return FactQuery(
             pid=self.process.pid,
