@@ -1,14 +1,6 @@
 """The CPU budget of the agent, over any ten minutes and any minute; above it work is left out, least worth first.
 
-What detection stands on, the counters of processes, is never left out. The order and where each begins:
-
-    share of the budget used    left out
-    0.6                         files, descriptors and threads of processes that are no candidates
-    0.85                        Python stacks
-    0.9                         timelines: threads, and devices five times a second
-    0.95                        sampling faster than between bursts
-
-The real-time class ends with the first. Of any single minute the budget is larger while a checkpoint is under way.
+What detection stands on, the counters of processes, is never left out. The real-time class ends with the first.
 """
 
 from __future__ import annotations
@@ -20,7 +12,12 @@ from collections.abc import Callable, Iterable
 
 import psutil
 
-LIMITS = {"files": 0.6, "stacks": 0.85, "timelines": 0.9, "fast sampling": 0.95}
+LIMITS = {  # share of the budget from which on work is left out
+    "files": 0.6,  # and descriptors and threads, of processes that are no candidates
+    "stacks": 0.85,
+    "timelines": 0.9,  # threads, and devices five times a second
+    "fast sampling": 0.95,  # than between bursts
+}
 CHECKPOINT_SHARE = 0.25  # of a core, in a minute with a checkpoint
 PERIOD_NS = 2_000_000_000
 MINUTE_NS = 60_000_000_000

@@ -107,6 +107,7 @@ class Sampler:
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
+        self._slowdown = 1.0
         self._reported_hung: set[str] = set()
         self.stopping = False
 
@@ -246,11 +247,11 @@ class Sampler:
                 rate = min(rate, idle_hz)
         else:
             rate = idle_hz
-        period_ns = int(_SECOND_NS / rate * self._output.slowdown)
         if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
-        return period_ns
+            self._slowdown = self._output.slowdown
+        return int(_SECOND_NS / rate * self._slowdown)
 
     def _read_trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
         started, used_ns = time.perf_counter_ns(), time.thread_time_ns()
