@@ -22,8 +22,8 @@ SECOND_NS = 1_000_000_000
 class Budgeted:
     """A governor with a clock and an account of its own."""
 
-    def __init__(self, budget: float | None = 0.05) -> None:
-        self.used_ns = 0
+    def __init__(self, budget: float | None = 0.05, *, started_ns: int = 0) -> None:
+        self.used_ns = started_ns
         self.now_ns = 7 * SECOND_NS
         self.governor = Governor(budget, lambda: self.used_ns)
         self.governor.update(self.now_ns, saves=False)
@@ -87,6 +87,18 @@ def test_all_is_done_again_when_the_ten_minutes_have_passed() -> None:
     assert used_up == list(LIMITS)
     assert within_minute == pytest.approx(20 / 30)
     assert one.left_out() == []
+
+
+def test_the_start_counts_in_the_ten_minutes_only() -> None:
+    """It takes as much as a minute may."""
+    one = Budgeted(started_ns=4 * SECOND_NS)
+    at_first = one.governor.used_share
+    one.use(0.01, 100)
+    one.now_ns += WINDOW_NS  # suspended
+    one.use(0.01, PERIOD_NS / SECOND_NS)
+
+    assert at_first == pytest.approx(4 / 30)
+    assert one.governor.used_share < 0.1
 
 
 def test_without_a_budget_nothing_is_left_out() -> None:

@@ -50,12 +50,13 @@ class Governor:
         if self._budget is None or now_ns < self._next_ns:
             return
         self._next_ns = now_ns + PERIOD_NS
-        if not self._history:
-            self._history.append((now_ns, 0))  # the start counts
         used_ns, history = self._used_ns(), self._history
+        if not history:
+            history.extend(((now_ns, 0), (now_ns, used_ns)))  # the start counts in the first ten minutes
         while len(history) > 1 and history[1][0] <= now_ns - WINDOW_NS:
             history.popleft()
-        since_minute_ns = next((used for at, used in reversed(history) if at <= now_ns - MINUTE_NS), history[0][1])
+        first_ns = history[min(1, len(history) - 1)][1]
+        since_minute_ns = next((used for at, used in reversed(history) if at <= now_ns - MINUTE_NS), first_ns)
         minute_share = max(self._budget, CHECKPOINT_SHARE) if saves else self._budget
         self.used_share = max(
             (used_ns - history[0][1]) / (self._budget * WINDOW_NS),
