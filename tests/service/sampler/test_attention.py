@@ -181,6 +181,17 @@ def test_others_share_an_allowance_and_candidates_have_their_own(sleeper: subpro
     candidate.close()
 
 
+def test_each_user_has_an_allowance(population: Population, sleeper: subprocess.Popen[bytes]) -> None:
+    """One who unpacks without end does not hide what another saves."""
+    watching = watch(population, sleeper.pid)
+    stranger = activity(1, "/tree/x", MIB)
+    population.charge_others([activity(sleeper.pid, "/tree/y", MIB)] * 3 + [stranger], 4 * OTHERS_SAVED_NS)
+
+    assert not watching.is_followed(SECOND_NS)
+    assert population.others_of(os.getuid()).left_ns(SECOND_NS) < -2 * OTHERS_SAVED_NS + SECOND_NS
+    assert population.others_of(os.getuid() + 1).left_ns(SECOND_NS) == OTHERS_SAVED_NS
+
+
 def test_within_a_burst_a_candidate_is_asked_for_as_far_as_its_allowance_goes(sleeper: subprocess.Popen[bytes]) -> None:
     """Those questions come again anyway."""
     watching = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=True)
@@ -210,7 +221,7 @@ def test_small_files_are_reported_of_those_that_are_followed(
     one, now_ns = desk(trace), SECOND_NS
     one.tick(now_ns)
     population = one.sampler._population
-    population.others_allowance.spend(100 * SECOND_NS)
+    population.others_of(os.getuid()).spend(100 * SECOND_NS)
     told = []
     for candidate in (False, True):
         now_ns += 2 * SELECT_INTERVAL_NS

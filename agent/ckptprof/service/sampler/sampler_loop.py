@@ -220,7 +220,8 @@ class Sampler:
         was_within = self.governor.is_within
         self.governor.update(now_ns, saves=saves)
         if not self.governor.is_within:
-            self._population.others_allowance.drain()
+            for allowance in self._population.others.values():
+                allowance.drain()
         if self.governor.is_within != was_within:
             self.on_budget(self.governor.is_within)
             self._next_health_ns = now_ns  # what is left out from now on is of what comes next
@@ -264,10 +265,10 @@ class Sampler:
         if not self._tracing.is_active:  # it failed: files closed since then are unknown
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
-        others = self._population.count_others(self._trace_samples)
+        traced = self._trace_samples
         reported = self._reported_trace_samples()
         samples.extend(reported)
-        self._population.others_allowance.spend(int((time.thread_time_ns() - used_ns) * others))
+        self._population.charge_others(traced, time.thread_time_ns() - used_ns)
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
         self._counters.add_cost(tracing.NAME, time.perf_counter_ns() - started)
         return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in reported)
