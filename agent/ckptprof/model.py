@@ -37,7 +37,7 @@ class Status(str, Enum):
 
 
 class Risk(str, Enum):
-    """Why a checkpoint that looks complete may restore wrongly; also names of evidence without a weight."""
+    """Why a seemingly complete checkpoint may restore wrongly; also names of evidence without a weight."""
 
     SHARED_PATH = "shared-path"  # several processes of the job wrote the same bytes of a file
     NOT_REPLACED = "not-replaced"  # still the placeholder copy that training was to overwrite
