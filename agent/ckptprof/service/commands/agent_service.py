@@ -95,12 +95,10 @@ class Agent:
         set_title("recorder")
         heap.limit_heap()
         forbid_ptrace()
-        # before the first thread; the sampler and its successors inherit what they need all the same
+        # before the first thread; the sampler and its successors still inherit what they need
         RAISED.drop_effective()
         tls = self._tls()
-        trap = SignalTrap(
-            {SIGTERM, SIGINT, SIGHUP}, self._on_signal
-        )  # from here on only `close` lets them through again
+        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._on_signal)  # blocked from here on, until `close`
         sampler = self._start_sampler()  # before anything slow is imported or opened
         writer: WriterThread | None = None
         server: MetricsServer | None = None
@@ -157,7 +155,7 @@ class Agent:
     def _start_sampler(self) -> SamplerProcess:
         options = self._options
         self._sampler_started = time.monotonic()
-        with RAISED:  # its program may be where only they lead
+        with RAISED:  # its program may be in a folder that needs capabilities
             return SamplerProcess(
                 SamplerOptions(
                     uid=new_uid(),

@@ -71,7 +71,7 @@ class GuardedDetector:
         """Return the result of a step of the detector, empty after a fault."""
         try:
             return step(self.detector)
-        except Exception as error:  # noqa: BLE001 - sampling, timelines and metrics must go on whatever this one fault is
+        except Exception as error:  # noqa: BLE001 - sampling, timelines and metrics must continue after any fault here
             self.faults += 1
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{PurePath(place.filename).name}:{place.lineno}"
