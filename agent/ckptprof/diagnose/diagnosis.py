@@ -88,7 +88,7 @@ def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str 
 
 
 def is_durable_on_return(save: Checkpoint) -> bool | None:
-    """Return whether all of a save was on stable storage when it returned; None: not known.
+    """Return True if all data of a save was on stable storage when it returned; None: unknown.
 
     An async save returns before it is written, at an unknown time. With samples of the page cache, the first sample
     that finds all data written may be much later than that: then only a sample after the return that finds unwritten

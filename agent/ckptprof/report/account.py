@@ -95,7 +95,7 @@ def limit_title(verdict: Verdict) -> str:
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return the costs that `lead` does not show, as far as they are known."""
+    """Return the costs that are not in the summary line, as far as they are known."""
     cost = checkpoint.cost
     if cost is None:
         return []
@@ -117,7 +117,7 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 
 def is_guessed(gpus: int | None, gpus_from: str | None) -> bool:
-    """Return whether the number of GPUs is only that of a single rank, which may have none."""
+    """Return True if the number of GPUs is only that of a single rank, which may have none."""
     return gpus_from == "ranks" and (gpus is None or gpus <= 1)
 
 

@@ -150,7 +150,7 @@ def amplification(checkpoint: Checkpoint) -> float | None:
 
 
 def is_transferred_again(checkpoint: Checkpoint) -> bool:
-    """Return whether some bytes were transferred more than once: for a copy, or by ranks that read the same."""
+    """Return True if some bytes were transferred more than once: for a copy, or by ranks that read the same."""
     return bool(checkpoint.unique_bytes) and checkpoint.bytes >= _TWICE * (checkpoint.unique_bytes or 0)
 
 

@@ -138,7 +138,7 @@ def _limit_children(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def put_pending(connection: Connection, changed: Mapping[str, bytes], removed: Collection[str]) -> None:
-    """Insert or replace what is not told yet, by uid, and remove what is gone."""
+    """Insert or replace pending checkpoints, by uid, and remove those no longer pending."""
     connection.executemany(compiled.FORGET_PENDING, ({"known_uid": uid} for uid in (*removed, *changed)))
     connection.executemany(compiled.ADD_PENDING, ({"uid": uid, "data": data} for uid, data in changed.items()))
 

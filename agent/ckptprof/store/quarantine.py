@@ -33,7 +33,7 @@ def is_own_database(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename the database with its log, and remove the oldest beyond `KEPT`; returns its new name, raises OSError."""
+    """Rename the database with its log; keep the latest `MAX_SET_ASIDE`. Returns its new name, raises OSError."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     target = path.with_name(f"{path.name}{_SUFFIX}{stamp}")
     for suffix in _COMPANIONS:

@@ -97,7 +97,7 @@ def count(raw: Connection, ids: CheckpointIds) -> int:
 
 
 def read_checkpoints(raw: Connection, ids: CheckpointIds, *, with_details: bool) -> list[Checkpoint]:
-    """Read the selected checkpoints, oldest first; `whole`: with streams, devices, measures and timelines."""
+    """Read the selected checkpoints, oldest first; `with_details`: with streams, devices, measures and timelines."""
     return [decode_checkpoint(*row) for row in _execute(raw, reading(ids, with_details=with_details))]
 
 

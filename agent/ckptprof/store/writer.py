@@ -129,10 +129,10 @@ class StoreWriter:
         pending: Mapping[str, bytes] = MappingProxyType({}),
         no_longer_pending: Collection[str] = (),
     ) -> list[Checkpoint]:
-        """Store checkpoints, each in the place of an earlier one with its uid, and return them with their ids.
+        """Store checkpoints, each replacing an earlier one with its uid, and return them with their ids.
 
-        When this returns they have reached the disk. At the same time what is not told yet is replaced, and removed;
-        power loss, but not the death of this process, may lose the newest of that.
+        They are on disk when this returns. The same transaction replaces and removes pending ones; a power loss, but
+        not the death of this process, may lose the newest of those.
         """
         if not checkpoints and not pending and not no_longer_pending:
             return []
@@ -151,7 +151,7 @@ class StoreWriter:
     def add_windows(self, windows: Sequence[Window]) -> None:
         """Store windows; power loss, but not the death of this process, may lose the newest.
 
-        While a reader keeps the log from beginning anew, none are stored beyond the limit: that raises StoreFullError.
+        While a reader keeps the log from restarting, none are stored beyond the limit: that raises StoreFullError.
         """
         if self._publication.is_log_pinned:
             self.publish()
@@ -162,7 +162,7 @@ class StoreWriter:
     def maintain(self, now_wall_ns: int, is_interrupted: Callable[[], bool] = lambda: False) -> bool:
         """Compact, expire and shrink; cheap if there is nothing to do, to be called every few minutes.
 
-        Soon after `is_waited_for` says so it leaves off and returns False; the next call goes on.
+        Soon after `is_interrupted` returns True it stops and returns False; the next call continues.
         """
         with translated_errors(self.path):
             try:
@@ -172,7 +172,7 @@ class StoreWriter:
                     return False
                 retention.expire(self._connection, self._retention, now_wall_ns)
                 self._publication.renew()
-                if not self._publication.is_log_pinned:  # to delete would only make the log longer
+                if not self._publication.is_log_pinned:  # deleting would only make the log longer
                     retention.shrink(self._connection, self._retention.max_bytes - self._log_bytes)
                     retention.release_pages(self._connection)
                     self._publication.renew()

@@ -161,7 +161,7 @@ class MappingReader:
         self.spent_ns = 0  # CPU time of all reads so far
 
     def read(self) -> tuple[MappedFile, ...] | None:
-        """Read the mapped files if the sizes of the last `read_stat` differ; None: not allowed. Raises ProcessGone."""
+        """Read the mapped files if the sizes of `Process.sizes` changed; None: not allowed. Raises ProcessGone."""
         sizes, now_ns = self.process.sizes, time.monotonic_ns()
         if not sizes or sizes != self._sizes or now_ns - self._read_ns >= MAX_AGE_NS:
             start_cpu_ns = time.thread_time_ns()

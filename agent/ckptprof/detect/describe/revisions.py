@@ -26,7 +26,7 @@ from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.event_history import MAX_HISTORY_PATHS
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
-from ckptprof.detect.events.lifecycle import FOLLOWED_NS, is_followed
+from ckptprof.detect.events.lifecycle import FOLLOWED_NS, is_final
 from ckptprof.detect.tolerances import COMMIT_NS, MAX_PER_ITEM
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
@@ -122,7 +122,7 @@ class Revisions:
                 awaited.checkpoint = msgspec.structs.replace(awaited.checkpoint, revision=before.revision + 1)
                 revised.append(awaited.checkpoint)
             durable = awaited.checkpoint.durable_ns is not None
-            has_ended = now_ns is None or is_followed(now_ns - awaited.end_ns, durable=durable)
+            has_ended = now_ns is None or is_final(now_ns - awaited.end_ns, durable=durable)
             if has_ended and not (
                 now_ns and self._known.transfers.sent.is_sending_since(awaited.start_ns)
             ):  # it may be uploaded

@@ -187,7 +187,7 @@ def _duration_ns(part: Transfer) -> int:
 def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds) -> bool | None:
     """Whether the main thread transferred most of a part whose operations were not counted; None if unknown.
 
-    It may also have transferred `mine` at the same time: its counters cover both.
+    It may also have transferred other parts, in `main_spans`, at the same time: its counters cover both.
     """
     start_ns, end_ns = _transfer_span(part)
     if part.staging_file is None:
@@ -213,7 +213,7 @@ def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_s
 
 
 def _outlasts_main_thread(trainer: ProcessKey, part: Transfer, main_spans: LatestEnds, world: World) -> bool:
-    """Whether the part went on long after `mine`, while the main thread transferred nothing."""
+    """Whether the part continued long after those in `main_spans`, while the main thread transferred nothing."""
     start_ns, end_ns = _transfer_span(part)
     until_ns = main_spans.before(end_ns)
     if not start_ns < until_ns <= end_ns - AT_ONCE_NS:

@@ -107,7 +107,7 @@ class SavedFiles(Bounded[str, SavedNames]):
         self.update(dict.fromkeys(paths[:MAX_FILES], SavedNames()))
 
     def contains(self, path: str) -> bool:
-        """Return whether the file, or its folder, was saved."""
+        """Return True if the file, or its folder, was saved."""
         return path in self or path.rpartition("/")[0] in self
 
     def in_folder(self, folder: str) -> list[str]:

@@ -165,12 +165,12 @@ class TransferTracker:
         return max(since_ns, min(filter(None, first), default=since_ns))
 
     def was_written_since(self, path: str, since_ns: int) -> bool:
-        """Return whether the file system showed a write to a file at that time or later."""
+        """Return True if a file fact shows a write to the file at that time or later."""
         changed_ns = self.facts.modified_ns(path)
         return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - STAMP_TOLERANCE_NS
 
     def is_nameless(self, transfer: Transfer) -> bool:
-        """Return whether its file had no name while it had content; at trace its deletion was observed."""
+        """Return True if its file had no name while it had content; at trace by its observed deletion."""
         if isinstance(transfer, TracedTransfer) and transfer.created_ns is not None:
             removed_ns = self.removals.removed_ns(transfer.path, transfer.created_ns - 1)
             if removed_ns is not None and removed_ns <= transfer.first_ns:

@@ -111,7 +111,7 @@ def congestion(
 ) -> tuple[str, str | None] | None:
     """Return (what congested the fabric, how the port is shared or None); None: it was not congested.
 
-    `moved`: bytes per second of the link, `waiting`: seconds that a thread waited.
+    `bytes_per_second`: of the link; `waiting`: seconds that a thread waited.
     """
     counts = []
     for count, least, noun in (
@@ -415,7 +415,7 @@ def target_text(context: CheckpointContext) -> str:
 
 
 def answers_late(context: CheckpointContext) -> bool:
-    """Return whether writes take so much longer than a round trip that the target itself is slow.
+    """Return True if writes take so much longer than a round trip that the target itself is slow.
 
     The round trip includes queues on the path to the target, not those on the path back.
     """
@@ -464,14 +464,14 @@ def hybrid(context: CheckpointContext) -> Hybrid | None:
 
 
 def was_in_pcc(context: CheckpointContext) -> bool:
-    """Return whether most of a restore came from Lustre's persistent client cache, on a disk of this host."""
+    """Return True if most of a restore came from Lustre's persistent client cache, on a disk of this host."""
     mount = context.measures.mount
     hit = ((mount.counters or {}) if mount is not None else {}).get("pcc_hit_bytes", 0)
     return not context.is_save and 0 < MOST * context.checkpoint.bytes <= hit
 
 
 def could_bypass_cache(context: CheckpointContext) -> bool:
-    """Return whether a save used the page cache although its client could bypass it and servers were idle."""
+    """Return True if a save used the page cache although its client could bypass it and servers were idle."""
     known, mount = hybrid(context), context.measures.mount
     if known is None or known.switched >= SLIGHT or mount is None:
         return False

@@ -362,5 +362,5 @@ def _notes(basis: Basis, advice: Advice, given: GivenFigures, measured: Measured
 
 
 def is_measured(figure: SourcedFigure | None) -> bool:
-    """Return whether a figure comes from recorded checkpoints."""
+    """Return True for figures from recorded checkpoints, not from options."""
     return figure is not None and figure.origin is Origin.MEASURED

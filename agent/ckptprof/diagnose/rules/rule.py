@@ -83,22 +83,22 @@ def stack_share_in(name: str) -> Words:
 
 
 def is_remote(context: CheckpointContext) -> bool:
-    """Return whether its files are behind a network."""
+    """Select checkpoints in files behind a network."""
     return context.is_remote
 
 
 def is_restore(context: CheckpointContext) -> bool:
-    """Return whether it is a restore."""
+    """Select restores."""
     return context.checkpoint.kind is Kind.RESTORE
 
 
 def is_save(context: CheckpointContext) -> bool:
-    """Return whether it is a save."""
+    """Select saves."""
     return context.is_save
 
 
 def in_background(context: CheckpointContext, *roles: str) -> bool:
-    """Return whether writers with these roles wrote most of it, alongside training."""
+    """Return True if writers with these roles wrote most of it, alongside training."""
     mine = sum(one.bytes for one in context.checkpoint.writers if one.role in roles)
     return context.checkpoint.mode is Mode.ASYNC and mine * 2 > context.checkpoint.bytes
 

@@ -47,7 +47,7 @@ def agent_status(
     pid: int,
     health: str,
 ) -> AgentStatus:
-    """`sight`: whether the trace runs now (None: not known yet), and its latest limitations."""
+    """`trace_state`: whether the trace is attached (None: not known yet), and its latest limitations."""
     tracing, limitations = trace_state
     started_tracing = header.level == "trace"
     level = "trace" if (started_tracing if tracing is None else tracing) else "poll"

@@ -215,7 +215,7 @@ class MonitoredCommand:
         level: RequestedLevel = "auto",
         housekeeping: Callable[[], None] = lambda: None,
     ) -> None:
-        """`take` gets each message, `keep_house` is called about once a second; either may fail."""
+        """`on_message` gets each message, `housekeeping` is called about once a second; either may fail."""
         self._sampler = sampler
         self._trap = trap
         self._on_message = on_message

@@ -34,15 +34,15 @@ class ReplayResult:
 
     @property
     def forgotten_count(self) -> int:
-        """Number of events missing in `judged`: the detector forgets some if too many are decided at once."""
+        """Number of events missing in `decisions`: the detector drops some if too many are decided at once."""
         return self.decisions[-1].number - len(self.decisions) if self.decisions else 0
 
 
 def replay(path: Path, db: str | None, *, on_progress: Callable[[float], None] = lambda _: None) -> ReplayResult:
     """Replay a recording, and store its checkpoints if a database is given; raises RecordingError, StoreError.
 
-    A truncated recording (a kill, a power loss) is used up to its end. `told` is called with the share of the file read
-    so far.
+    A truncated recording (a kill, a power loss) is used up to its end. `on_progress` is called with the share of the
+    file read so far.
     """
     header, frames = read_file(path, on_progress=on_progress)
     detector = Detector(header)

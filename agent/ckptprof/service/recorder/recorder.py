@@ -117,11 +117,11 @@ class Recorder:
         live: LiveScreen | None = None,
         latest: Callable[[], tuple[Checkpoint, ...]] = tuple,
     ) -> None:
-        """`tell` is called once with each checkpoint, `complain` with each limitation.
+        """`report` is called once with each checkpoint, `complain` with each limitation.
 
-        `cut`: saves truncated by the end of the session before; their continuations are reported as revisions.
-        `left`: events not reported before; None: no later session continues this one, so everything is reported.
-        `live` gets the unfinished saves, and the `last` checkpoints, the newest first.
+        `truncated`: saves cut by the end of the session before; their continuations are reported as revisions.
+        `pending`: events not reported before; None: no later session continues this one, so everything is reported.
+        `live` gets the unfinished saves, and the `latest` checkpoints, the newest first.
         """
         self._writer = writer
         self._metrics = metrics

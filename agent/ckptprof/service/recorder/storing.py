@@ -25,7 +25,7 @@ def open_writer(
 ) -> tuple[WriterThread, tuple[str, ...]]:
     """Return the writer of the database at `db`, and the paths saved before; raises StoreError.
 
-    `waits`: retry while the database is locked or its disk full. `kept`: arguments of the store's `Retention`.
+    `retries`: retry while the database is locked or its disk full. `retention`: arguments of the store's `Retention`.
     """
     path = path_of_database(db)
     database = RecorderDatabase(

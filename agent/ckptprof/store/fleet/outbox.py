@@ -76,7 +76,7 @@ class Outbox(StoreReader):
             return None if row is None else (str(row[0]), str(row[1]))
 
     def next_batch(self, after: int, *, newest_known_id: int) -> ChangeBatch:
-        """Read the changes after one, in one snapshot; `known_id`: the largest checkpoint id that is known."""
+        """Read the changes after one, in one snapshot; `newest_known_id`: the largest checkpoint id that is known."""
         with self._snapshot() as raw:
             rows = [
                 *raw.execute("SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?", (after, MAX_BATCH_EVENTS))

@@ -33,13 +33,13 @@ class ServerUnreachableError(StoreError):
     """The server cannot be reached, or broke off; later it may answer."""
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after_seconds: float = 0.0) -> None:
-        """`later_seconds`: before that it does not want to be asked again."""
+        """`retry_after_seconds`: the server wants no request before that."""
         super().__init__(message, hint=hint)
         self.retry_after_seconds = retry_after_seconds
 
 
 class ServerTarget(msgspec.Struct, frozen=True):
-    """A PostgreSQL database, and who asks."""
+    """A PostgreSQL database, with the user."""
 
     url: str  # as it was given
     parameters: dict[str, str]  # of libpq, without a password

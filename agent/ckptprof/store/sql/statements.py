@@ -52,7 +52,7 @@ def _bind_columns(table: sa.Table, *, except_name: str = "") -> dict[str, sa.Bin
 
 
 def select_checkpoints(chosen: sa.Select[tuple[int]], *, with_details: bool) -> sa.Select[Any]:
-    """Select these checkpoints ordered by time, each as one JSON text; `whole`: with details and blocks."""
+    """Select these checkpoints ordered by time, each as one JSON text; `with_details`: with details and blocks."""
     table = schema.checkpoints
     parts: list[Any] = [item for name in ("id", *PLAIN_COLUMNS) for item in (name, _exact_json(table.c[name]))]
     for name in (*JSON_COLUMNS, *(DIAGNOSIS_COLUMNS if with_details else BRIEF_DIAGNOSIS_COLUMNS)):
