@@ -26,6 +26,7 @@ class Kind(str, Enum):
 
 CUT_AT_START = "cut-at-begin"  # evidence: monitoring started during it
 CUT_AT_END = "cut-at-end"  # evidence: monitoring ended during it
+LATE = "late"  # evidence: the recorder was behind when it decided
 CUT_BETWEEN = "cut-between"  # evidence: monitoring restarted during it; both parts are reported as one
 
 
