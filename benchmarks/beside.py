@@ -21,6 +21,18 @@ from contenders import ROOT, Count, StoppedError, computing, logging_lines, prov
 
 NEVER_SECONDS = 100_000.0
 _READY = 'print("ready", flush=True)\n'
+_PACK = (
+    """
+import io, os, random, shutil, sys, tarfile
+chance = random.Random(1)
+with tarfile.open("tree.tar", "w") as tar:
+    for n in range(int(sys.argv[1])):
+        one = tarfile.TarInfo(f"package_{n % 140}/module_{n}.js")
+        one.size = chance.randrange(200, 12_000)
+        tar.addfile(one, io.BytesIO(bytes(one.size)))
+"""
+    + _READY
+)
 PROGRAMS = {
     "interpreters": """
 import os, signal, sys
@@ -114,6 +126,19 @@ for one in ranks:
 """
     + _READY
     + "ranks[0].wait()",
+    # what package managers do all day: a tree of small files is unpacked and removed, again and again
+    "unpacks": _PACK
+    + """
+while True:
+    with tarfile.open("tree.tar") as tar:
+        tar.extractall("tree", filter="data")
+    shutil.rmtree("tree")
+""",
+    "untars": _PACK
+    + """
+script = "while mkdir tree && tar -xf tree.tar -C tree && rm -r tree; do :; done"
+os.execvp("sh", ["sh", "-c", script])
+""",
 }
 USUAL: Mapping[str, int] = {
     "interpreters": 2_000,
@@ -121,6 +146,8 @@ USUAL: Mapping[str, int] = {
     "mappings": 64_000,
     "threads": 5_000,
     "ranks": 64,
+    "unpacks": 7_000,
+    "untars": 7_000,
 }
 
 
@@ -204,4 +231,6 @@ SITUATIONS: Mapping[str, Situation] = {
     "mappings": crowded("mappings", Goal(1.0)),
     "threads": crowded("threads", Goal(1.0)),
     "ranks": crowded("ranks", Goal(3.0), in_turns=True),
+    "unpacks": crowded("unpacks", Goal(5.0), in_turns=True),
+    "untars": crowded("untars", Goal(5.0), in_turns=True),
 }

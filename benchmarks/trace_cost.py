@@ -261,8 +261,8 @@ def row(way: str, call: str, pairs: Mapping[tuple[str, int], list[tuple[float, f
 
 
 @contextlib.contextmanager
-def following(watched: Mapping[int, bool] | None) -> Iterator[Sequence[str]]:
-    """Trace all, and count what these processes send and receive if one of them trains (True); None: our children's."""
+def following(watched: Mapping[int, int] | None) -> Iterator[Sequence[str]]:
+    """Trace all, and count what these processes send and receive if one of them trains (3); None: our children's."""
     trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),)) if watched is None else EbpfTrace(KernelFs())
     try:
         if watched is not None:
@@ -297,7 +297,7 @@ def main() -> None:
         beside: dict[str, Way] = {
             "none again": none,
             "nobody trains": lambda: following({}),
-            "somebody else trains": lambda: following({os.getpid(): True}),
+            "somebody else trains": lambda: following({os.getpid(): 3}),
             "followed": lambda: following(None),
         }
         rows += measure(program, SENDS, SENDS_PER_RUN, beside, options)

@@ -28,6 +28,7 @@ def command(
     textfile: agent_settings.Textfile = None,
     web_config: agent_settings.WebConfig = None,
     rate: agent_settings.Rate = 10.0,
+    cpu_budget: agent_settings.CpuBudget = 5.0,
     timeline_days: agent_settings.TimelineDays = 30,
     max_bytes: agent_settings.MaxBytes = 1 << 30,
 ) -> int:
@@ -51,6 +52,7 @@ def command(
             minimal=metrics == "minimal",
             base_hz=rate,
             burst_hz=min(100.0, 2.5 * rate),
+            cpu_budget=cpu_budget / 100,
             level=level,
             tls_cert=tls_cert,
             tls_key=tls_key,

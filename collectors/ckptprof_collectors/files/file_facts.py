@@ -44,8 +44,6 @@ MAX_DEPTH = 3
 MAX_HANDOVERS = 3  # from one domain to the next
 _WAIT_SECONDS = 0.02
 SLICE_NS = 500_000_000  # of one query, before the next one
-MIDWAY_CPU_SHARE = 0.01  # of a core, for the midway queries of one process, which is queried again anyway
-MAX_PROCESSES = 1024
 MAX_MAGIC_READS = 256
 MAX_PAGE_COUNTS = 256
 MAGIC_BYTES = 24
@@ -66,7 +64,7 @@ class FactQuery:
     unshared_folders: tuple[bytes, ...] = ()  # further folders, skipped if all users may create files there, as in /tmp
     keys: Mapping[bytes, tuple[int, int]] = field(default_factory=dict)  # of files: device and inode, where known
     handovers: int = 0  # from one domain to another so far
-    is_midway: bool = False  # during a burst, to be repeated after it: postponed if such queries are costly
+    spend: Callable[[int], None] = field(default=lambda _: None, compare=False)  # called with its cost, ns of CPU
 
 
 class PageCountCost:
@@ -459,18 +457,13 @@ class FactFinder:
         self._answers: deque[FileFact] = deque()
         self._closed = False
         self.refused = 0
-        self._next_midway_ns: dict[tuple[int, int], int] = {}  # when the next midway query of a process is allowed
+        self._costs: deque[tuple[FactQuery, int]] = deque()  # by threads: what a part of an answer has cost
         self._cache = FactCache()
         self.cost = PageCountCost()  # updated by the threads
 
     def request(self, question: FactQuery) -> None:
-        """Queue a query, except a midway one soon after a costly one; never waits, touches nothing that may hang."""
-        if question.is_midway and time.monotonic_ns() < self._next_midway_ns.get(
-            (question.pid, question.start_ticks), 0
-        ):
-            self._workers.refused += 1
-        else:
-            self._enqueue(LOCAL, question)
+        """Queue a query; never waits, touches nothing that may hang."""
+        self._enqueue(LOCAL, question)
 
     def _enqueue(self, domain: str, question: FactQuery) -> None:
         found = find_facts(
@@ -478,25 +471,16 @@ class FactFinder:
             views=self._workers.views, domain=domain, hand_over=self._enqueue,
         )  # fmt: skip
         job = self._make_job(found)
-        if not self._workers.put(domain, self._throttled(question, job) if question.is_midway else job):
+
+        def charged() -> bool:
+            start_ns = time.thread_time_ns()
+            try:
+                return job()
+            finally:
+                self._costs.append((question, time.thread_time_ns() - start_ns))
+
+        if not self._workers.put(domain, charged):
             self.refused += 1
-
-    def _throttled(self, question: FactQuery, job: Job) -> Job:
-        asker = (question.pid, question.start_ticks)
-
-        def go_on() -> bool:
-            began = time.thread_time_ns()
-            more = job()
-            pause_ns = int((time.thread_time_ns() - began) / MIDWAY_CPU_SHARE)
-            now_ns = time.monotonic_ns()
-            if len(self._next_midway_ns) >= MAX_PROCESSES:
-                waiting = list(self._next_midway_ns.items())
-                self._next_midway_ns = {one: until_ns for one, until_ns in waiting if until_ns > now_ns}
-            if len(self._next_midway_ns) < MAX_PROCESSES:
-                self._next_midway_ns[asker] = max(now_ns, self._next_midway_ns.get(asker, 0)) + pause_ns
-            return more
-
-        return go_on
 
     def _make_job(self, found: _Facts) -> Job:
         def go_on() -> bool:
@@ -518,7 +502,10 @@ class FactFinder:
         return go_on
 
     def consume(self, limit: int = MAX_CONSUMED) -> list[FileFact]:
-        """Consume up to `limit` facts."""
+        """Consume up to `limit` facts; those who asked are charged for what their answers have cost so far."""
+        while self._costs:
+            question, cost_ns = self._costs.popleft()
+            question.spend(cost_ns)
         facts: list[FileFact] = []
         while self._answers and len(facts) < limit:
             facts.append(self._answers.popleft())

@@ -1,4 +1,4 @@
-"""When the sampler was late, by its own counters, or the recorder: of that time less is known."""
+"""When the sampler was late or left work out, by its own counters, or the recorder was: less is known of that time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 import msgspec
 
 from ckptprof.detect.tolerances import EDGE_TOLERANCE_NS, MAX_POINTS, NEARBY_NS
-from ckptprof.model import LATE, Evidence
+from ckptprof.model import LATE, LEFT_OUT, Evidence
 from ckptprof_collectors.samples import Frame, SamplerHealth, StackSample, ThreadSample
 
 FAR_BEHIND_NS = 60_000_000_000
@@ -23,6 +23,9 @@ class Starvation:
         self._starved_ns = 0
         self.behind_ns = 0  # how far the recorder is behind; 0: less than 10 s
         self._brief: deque[tuple[int, int]] = deque(maxlen=MAX_POINTS)  # spans from one frame to the next
+        self._omissions: deque[tuple[int, int, tuple[str, ...]]] = deque(maxlen=MAX_POINTS)
+        self._left_out: dict[str, int] = {}
+        self._health_ns = 0
 
     def shorten(self, frame: Frame, previous_ns: int, behind_ns: int) -> Frame:
         """Return a frame that arrived so late, without the samples that only describe if that is far too late."""
@@ -39,13 +42,24 @@ class Starvation:
         if starved_ns > self._starved_ns:
             self._spans.append((at_ns - (starved_ns - self._starved_ns), at_ns))
         self._starved_ns = starved_ns
+        left_out = {work: times for work, times in (health.left_out or {}).items() if work != "files"}
+        if more := tuple(work for work, times in left_out.items() if times > self._left_out.get(work, 0)):
+            self._omissions.append((self._health_ns or at_ns, at_ns, more))
+        self._left_out, self._health_ns = left_out, at_ns
 
     def late_ns(self, start_ns: int, end_ns: int) -> int:
         """Time without samples within a span."""
         return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
 
     def limitations_during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
-        """Limitation of what happened in a time, if `polled` also at its edges; empty if the sampler was on time."""
+        """Limitations of what happened in a time, if `polled` also at its edges; empty if all samples came on time."""
+        return [*self._lateness_during(start_ns, end_ns, polled=polled), *self._omissions_during(start_ns, end_ns)]
+
+    def _omissions_during(self, start_ns: int, end_ns: int) -> list[str]:
+        every = [work for start, end, some in self._omissions if start <= end_ns and end >= start_ns for work in some]
+        return [f"{', '.join(dict.fromkeys(every))}: {LEFT_OUT}"] if every else []
+
+    def _lateness_during(self, start_ns: int, end_ns: int, *, polled: bool) -> list[str]:
         late_ns = self.late_ns(start_ns, end_ns)
         brief = any(start <= end_ns and end >= start_ns for start, end in self._brief)
         left_out = [f"{DESCRIPTIONS}: left out, because the recorder was far behind"] if brief else []
@@ -68,6 +82,6 @@ class Starvation:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop older spans."""
-        for spans in (self._spans, self._brief):
+        for spans in (self._spans, self._brief, self._omissions):
             while spans and spans[0][1] < at_ns:
                 spans.popleft()

@@ -59,6 +59,7 @@ class AgentOptions:
     minimal: bool = False  # the fewest metrics
     base_hz: float = 10.0
     burst_hz: float = 25.0
+    cpu_budget: float | None = 0.05  # share of one core; None: no limit
     level: RequestedLevel = "auto"
     tls_cert: Path | None = None  # None, as the next two: metrics on loopback only, in the clear
     tls_key: Path | None = None
@@ -165,6 +166,7 @@ class Agent:
                     level="auto" if self._header is not None and options.level == "trace" else options.level,
                     base_hz=options.base_hz,
                     burst_hz=options.burst_hz,
+                    cpu_budget=options.cpu_budget,
                     monitor_pids=(os.getpid(),),
                 )
             )
