@@ -30,6 +30,8 @@ from ckptprof_collectors.ebpf import trace as trace_module
 from ckptprof_collectors.ebpf.hooks import ESSENTIAL_HOOKS, OPTIONAL_HOOKS, Hook
 from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import TraceHealth
+from contenders import StoppedError, proving
 from figures import median, parser, show
 
 C_SOURCE = r"""
@@ -139,11 +141,12 @@ def none() -> Iterator[Sequence[str]]:
 
 @contextlib.contextmanager
 def traced() -> Iterator[Sequence[str]]:
-    """Trace every process of the host, as the agent does."""
+    """Trace every process of the host, as the agent does; raises StoppedError if it counted no call."""
     trace = EbpfTrace(KernelFs())
     try:
         yield ()
-        trace.read()
+        if not any(isinstance(one, TraceHealth) and one.calls for one in trace.read(final=True)):
+            raise StoppedError("the trace counted no call")
     finally:
         trace.close()
 
@@ -191,7 +194,8 @@ def by_bpftrace() -> Iterator[Sequence[str]]:
             if not line:
                 raise SystemExit("bpftrace does not attach")
         time.sleep(0.2)  # BEGIN runs before the last of its probes
-        yield ()
+        with proving("bpftrace", (process,)):
+            yield ()
     finally:
         process.kill()
         process.wait()

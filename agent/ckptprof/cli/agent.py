@@ -34,7 +34,8 @@ def command(
 ) -> int:
     """Monitor the whole host in the foreground and record every checkpoint, as the service does.
 
-    SIGTERM or Ctrl-C stores everything observed so far and ends it; a second signal ends it at once.
+    SIGTERM or Ctrl-C stores everything observed so far and ends it within 5 seconds; the next start reports what is
+    still open. A second signal ends it at once.
     """
     del config, web_config  # config is merged into the other options; web_config is refused
     host, port = options.address(listen)

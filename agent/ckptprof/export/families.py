@@ -100,7 +100,7 @@ RECORDER = (
     _RECORDER_GAUGE(
         "recorder_behind_seconds",
         "Delay between the last frame and its evaluation; above 10 s checkpoints are reported late.",
-        lambda s: s.behind_seconds,
+        lambda s: None if s.behind_seconds is None else s.behind_seconds(),
     ),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
     _RECORDER_GAUGE(
