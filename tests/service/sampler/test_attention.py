@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from standintrace import MIB, Desk, StandIn, activity, start_ticks
 from tests.patience import LIFETIME, wait_until
@@ -223,12 +224,17 @@ def test_small_files_are_reported_of_those_that_are_followed(
     population = one.sampler._population
     population.others_of(os.getuid()).spend(100 * SECOND_NS)
     told = []
-    for candidate in (False, True):
+    opened = activity(sleeper.pid, "/tree/open", 70_000)
+    for candidate, read in (
+        (False, [created, small, large]), (False, [opened]), (False, [msgspec.structs.replace(opened, closed_ns=9)]),
+        (False, []), (True, [created, small, large]),
+    ):  # fmt: skip
         now_ns += 2 * SELECT_INTERVAL_NS
         population.watched[sleeper.pid].is_candidate = candidate
-        trace.reads = [[created, small, large]]
+        trace.reads = [read]
         told.append([s for s in one.tick(now_ns) if isinstance(s, FileActivity | FileLifeEvent)])
 
-    assert told == [[large], [created, small, large]]
+    assert [len(some) for some in told] == [1, 1, 1, 0, 3]
+    assert told[0] == [large]
     said = [processes[sleeper.pid] for processes, _ in trace.attended if sleeper.pid in processes]
-    assert said == [FOLLOWED, WATCHED, FOLLOWED]
+    assert said == [FOLLOWED, WATCHED, FOLLOWED, WATCHED, FOLLOWED]  # while a session that was reported is open, too
