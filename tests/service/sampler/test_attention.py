@@ -20,7 +20,7 @@ from ckptprof.service.sampler.tracing import FOLLOWED, SELECT_INTERVAL_NS, WATCH
 from ckptprof.service.sampler.watched_process import OTHERS_SAVED_NS, RHYTHM_BURSTS, WatchedProcess, has_rhythm
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.samples import FileActivity, FileLifeEvent, ProcessInfo
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, ProcessInfo, ProcessIo
 
 SECOND_NS = 1_000_000_000
 
@@ -147,7 +147,7 @@ def burst(watching: WatchedProcess, now_ns: int, path: str, size_bytes: int) -> 
 
 
 def test_who_writes_large_files_at_a_rhythm_becomes_a_candidate(sleeper: subprocess.Popen[bytes]) -> None:
-    """Whatever it is."""
+    """Whatever it is; not who writes small ones."""
     watching = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=False)
     small = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=False)
     for number in range(1, 4):
@@ -159,6 +159,28 @@ def test_who_writes_large_files_at_a_rhythm_becomes_a_candidate(sleeper: subproc
     assert not small.is_candidate
     watching.close()
     small.close()
+
+
+@pytest.mark.parametrize(("write_bytes", "is_candidate"), [(1 << 20, True), (12_000, False)])
+def test_a_rhythm_of_large_writes_shows_in_the_counters(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, *, write_bytes: int, is_candidate: bool
+) -> None:
+    """While its files are not followed; a tree of small files is written at a rhythm, too."""
+    process = Process(KernelFs(), sleeper.pid)
+    watching = WatchedProcess(process, 0, keep=False)
+    monkeypatch.setattr(Process, "read_io", lambda _: True)
+    monkeypatch.setattr(Process, "read_stat", lambda *_: False)
+    written = 0
+    for second in range(1, 40):
+        for tenth in range(10):
+            written += 10 * MIB if second % 10 == 0 and tenth < 3 else 0
+            process.io = ProcessIo(process.pid, 1, 0, written, 0, written // write_bytes, 0, written, 0)
+            now_ns = second * SECOND_NS + tenth * SECOND_NS // 10
+            watching.sample_counters(now_ns, 4096, [])
+            watching.question_if_due(now_ns, 0, lambda _: True)
+
+    assert watching.is_candidate is is_candidate
+    watching.close()
 
 
 def test_others_share_an_allowance_and_candidates_have_their_own(sleeper: subprocess.Popen[bytes]) -> None:

@@ -41,6 +41,7 @@ FACTS_SHARE = 0.01  # for the file system's answers about a candidate: above it,
 OTHERS_SHARE = 0.004  # for files, descriptors and threads of all processes together that are no candidates
 OTHERS_SAVED_NS = 500_000_000
 RHYTHM_BURSTS = 3
+LARGE_WRITE_BYTES = 64 << 10  # on average, where no file was observed
 ALIKE_FACTOR = 2  # the largest is at most so many times the smallest
 _DESCRIBE_BURST_NS = 1_000_000_000  # within a burst of what is not known to train
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
@@ -65,7 +66,7 @@ class WatchedProcess:
         self.activity = ProcessActivity(sample_since_ns=now_ns)
         self.allowance = CpuAllowance(SHARE, SAVED_NS)
         self.is_candidate = keep
-        self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)  # that wrote a large file: start, bytes
+        self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)  # of large writes: start, bytes
         self._facts_allowance = CpuAllowance(FACTS_SHARE, SAVED_NS)
         self._others_allowance = others or CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
         self._mappings_allowance = CpuAllowance(MAPPINGS_SHARE, SAVED_NS)
@@ -91,7 +92,7 @@ class WatchedProcess:
         self.new_files: list[bytes] = []  # written files, consumed by the sampler
         self.last_write_ns = 0  # last observed write to a file
         self._wrote_bytes = self._burst_wrote_bytes = 0  # since the tick before and the last burst, to any target
-        self._previous_wrote = 0
+        self._previous_wrote = self._previous_writes = self._burst_writes = 0
         self._born_since_ns = born_since_ns
         self._clock: ThreadClock | None = None
         self._clock_denied = False
@@ -181,6 +182,8 @@ class WatchedProcess:
         wrote = max(io.write_chars, io.write_bytes) if io else 0
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
         self._burst_wrote_bytes += self._wrote_bytes
+        writes = io.writes if io else 0
+        self._burst_writes, self._previous_writes = self._burst_writes + writes - self._previous_writes, writes
         if last_ns:
             self.activity.observe(now_ns, last_ns, transferred_bytes, resident - last_resident)
         elif self._born_since_ns is not None and wrote >= ACTIVE_BYTES:
@@ -348,10 +351,11 @@ class WatchedProcess:
         start_ns, has_ended = activity.burst_since_ns, activity.end_if_idle(now_ns)
         if has_ended and start_ns is not None:
             self._forget_open_files()
-            if self._has_large_file:
+            least_bytes = max(LARGE_FILE_BYTES, LARGE_WRITE_BYTES * self._burst_writes)
+            if self._has_large_file or self._burst_wrote_bytes >= least_bytes:
                 self._bursts.append((start_ns, self._burst_wrote_bytes))
                 self.is_candidate = self.is_candidate or self.has_signs
-            self._burst_wrote_bytes = 0
+            self._burst_wrote_bytes = self._burst_writes = 0
         midway = not has_ended and not force and activity.midway_due(now_ns)
         due = has_ended or (midway and self.payer.left_ns(now_ns) > 0) or activity.second_sample_due(now_ns)
         if not due and not (force and (activity.is_in_burst() or activity.second_sample_ns is not None)):
