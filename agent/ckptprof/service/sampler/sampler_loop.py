@@ -253,7 +253,7 @@ class Sampler:
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
             self._slowdown = self._output.slowdown
-        return int(_SECOND_NS / rate * self._slowdown)
+        return int(_SECOND_NS / rate * max(self._slowdown, self.governor.slowdown))
 
     def _read_trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
         started, used_ns = time.perf_counter_ns(), time.thread_time_ns()
