@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from standintrace import Desk, StandIn
 from ckptprof.service.sampler.activity import ProcessActivity
 from ckptprof.service.sampler.burst_sampling import BurstSampling
 from ckptprof.service.sampler.governor import LIMITS, MINUTE_NS, PERIOD_NS, WINDOW_NS, Governor, used_by
+from ckptprof_collectors.files.file_facts import FactQuery
+from ckptprof_collectors.files.process_roots import OWN_PROCESS
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import SamplerHealth
 
@@ -48,7 +51,8 @@ class Budgeted:
         (0.035, ["files"]),
         (0.0435, ["files", "stacks"]),
         (0.046, ["files", "stacks", "timelines"]),
-        (0.06, ["files", "stacks", "timelines", "fast sampling"]),
+        (0.049, ["files", "stacks", "timelines", "fast sampling"]),
+        (0.06, ["files", "stacks", "timelines", "fast sampling", "folders"]),
     ],
 )
 def test_work_is_left_out_in_the_order_of_its_worth(share: float, left_out: list[str]) -> None:
@@ -164,6 +168,22 @@ def test_above_its_budget_others_are_not_followed_and_real_time_ends() -> None:
     assert left == [True, True, False, False, True]
     assert told == [False, True]
     assert healths[2]
+
+
+def test_at_last_folders_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that were observed are looked up all the same."""
+    desk = Desk(StandIn(), level="poll")
+    sampler: Any = desk.sampler
+    asked: list[FactQuery] = []
+    monkeypatch.setattr(sampler._facts, "request", asked.append)
+    query = FactQuery(1, 2, OWN_PROCESS, (b"/a",), (b"/", b"/b"), 0, unshared_folders=(b"/c",))
+    for used_share in (0.99, 1.0):
+        sampler.governor.used_share = used_share
+        sampler._request(query)
+    desk.close()
+
+    assert asked == [query, replace(query, folders=(), unshared_folders=())]
+    assert sampler.governor.left_out == {"folders": 1}
 
 
 def test_above_the_budget_no_stack_is_sampled_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

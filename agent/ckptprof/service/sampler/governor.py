@@ -17,6 +17,7 @@ LIMITS = {  # share of the budget from which on work is left out
     "stacks": 0.85,
     "timelines": 0.9,  # threads, and devices five times a second
     "fast sampling": 0.95,  # than between bursts
+    "folders": 1.0,  # of candidates: only the files that were observed are looked up
 }
 CHECKPOINT_SHARE = 0.25  # of a core, in a minute with a checkpoint
 PERIOD_NS = 2_000_000_000

@@ -13,6 +13,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import msgspec
 import psutil
@@ -35,7 +36,7 @@ from ckptprof_collectors import privileges, registry
 from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.collector import Collector
-from ckptprof_collectors.files.file_facts import FactFinder
+from ckptprof_collectors.files.file_facts import FactFinder, FactQuery
 from ckptprof_collectors.files.process_roots import HOST_PROCESS, OWN_PROCESS
 from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
@@ -261,7 +262,7 @@ class Sampler:
             self._trace_samples = self._family.filter_members(self._trace_samples, self._population.known)
         tracing.update_senders(self._trace_samples, self._population, now_ns)
         for question in tracing.update_watched(self._trace_samples, self._population, now_ns, offset_ns):
-            self._facts.request(question)
+            self._request(question)
         if not self._tracing.is_active:  # it failed: files closed since then are unknown
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
@@ -333,7 +334,7 @@ class Sampler:
                 samples.extend(self._counters.record_failure("processes", error))
                 continue
             if question is not None:
-                self._facts.request(question)
+                self._request(question)
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
@@ -343,10 +344,15 @@ class Sampler:
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("looks", time.perf_counter_ns() - started)
 
+    def _request(self, question: FactQuery) -> None:
+        if (question.folders or question.unshared_folders) and not self.governor.allows("folders"):
+            question = replace(question, folders=(), unshared_folders=())
+        self._facts.request(question)
+
     def _ask_last(self, watching: WatchedProcess, now_ns: int, offset_ns: int) -> None:
         question = watching.last_question(now_ns, offset_ns, self._tracing.is_complete_since)
         if question is not None:
-            self._facts.request(question)
+            self._request(question)
 
     def _read_collector(self, collector: Collector, samples: list[Sample]) -> bool:
         started = time.perf_counter_ns()
@@ -374,7 +380,7 @@ class Sampler:
                 if fact.size >= WAKING_BYTES:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.view)
         for question in self._flushing.questions(now_ns, self._facts.cost.unwritten_ns):
-            self._facts.request(question)
+            self._request(question)
         self._counters.set_failures("facts", self._facts.refused)
         return facts
 
@@ -463,7 +469,7 @@ class Sampler:
                     self._population.forget(watching.process.pid, samples)
                 question = watching.last_question(now_ns, wall_ns - now_ns, self._tracing.is_complete_since)
             if question is not None:
-                self._facts.request(question)
+                self._request(question)
         BLOCKING_PROCESSES.reading = 0
         names += tuple(collector.name for collector in self._collectors if self._read_collector(collector, samples))
         self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
