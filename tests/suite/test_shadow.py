@@ -46,8 +46,8 @@ def test_nothing_is_said_too() -> None:
 
 
 def test_the_command_compares_two_folders() -> None:
-    """Of no capture, here."""
-    command = [sys.executable, shadow.__file__, str(ROOT), str(ROOT), "--only", "no such capture"]
+    """Of one capture, here."""
+    command = [sys.executable, shadow.__file__, str(ROOT), str(ROOT), "--only", "cp.trace"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
-    assert done.stdout == f"0 of 0 captures differ between {ROOT} and {ROOT}\n"
+    assert done.stdout == f"0 of 1 captures differ between {ROOT} and {ROOT}\n"
