@@ -86,7 +86,7 @@ def test_a_candidate_is_one_by_what_it_runs(
     watching = watch(population, sleeper.pid)
     watching.info = info(sleeper.pid, *runtimes, **environment)
 
-    population.sweep(SECOND_NS, [], {})
+    watching.update_signs()
 
     assert watching.is_candidate is is_candidate
 
@@ -108,7 +108,9 @@ def test_what_works_for_a_candidate_is_one(population: Population, place: str) -
         population.find(0, [])
         working = watch(population, worker)
         found_first = working.is_candidate
-        watch(population, trainer).info = info(trainer, "torch")
+        training = watch(population, trainer)
+        training.info = info(trainer, "torch")
+        training.update_signs()
         population.sweep(SECOND_NS, [], {})
         os.kill(worker, 9)
         os.killpg(process.pid, 9)

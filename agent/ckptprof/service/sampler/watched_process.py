@@ -65,7 +65,7 @@ class WatchedProcess:
         self.since_ns = now_ns
         self.activity = ProcessActivity(sample_since_ns=now_ns)
         self.allowance = CpuAllowance(SHARE, SAVED_NS)
-        self.is_candidate = keep
+        self.is_candidate = self.has_signs = keep  # for another one's sake, or by what it is or does itself
         self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)  # of large writes: start, bytes
         self._facts_allowance = CpuAllowance(FACTS_SHARE, SAVED_NS)
         self._others_allowance = others or CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
@@ -122,14 +122,14 @@ class WatchedProcess:
         return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
 
     @property
-    def has_signs(self) -> bool:
-        """Whether it may save checkpoints by what it is or does itself."""
-        return self.is_required or self.is_training or self.rank is not None or has_rhythm(self._bursts)
-
-    @property
     def payer(self) -> CpuAllowance:
         """The CPU time that following its files is charged to."""
         return self._facts_allowance if self.is_candidate else self._others_allowance
+
+    def update_signs(self) -> None:
+        """Decide whether it may save checkpoints by what it runs or does itself: then it is a candidate for good."""
+        self.has_signs |= self.is_training or self.rank is not None or has_rhythm(self._bursts)
+        self.is_candidate |= self.has_signs
 
     def is_followed(self, now_ns: int) -> bool:
         """Whether its files and threads are followed: those of a candidate are, of others while that costs little."""
@@ -267,7 +267,7 @@ class WatchedProcess:
             if self.info is None:
                 samples.extend(describe_launchers(self.process))
             self.info = info
-            self.is_candidate = self.is_candidate or self.has_signs
+            self.update_signs()
             samples.append(info)
 
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
@@ -354,7 +354,7 @@ class WatchedProcess:
             least_bytes = max(LARGE_FILE_BYTES, LARGE_WRITE_BYTES * self._burst_writes)
             if self._has_large_file or self._burst_wrote_bytes >= least_bytes:
                 self._bursts.append((start_ns, self._burst_wrote_bytes))
-                self.is_candidate = self.is_candidate or self.has_signs
+                self.update_signs()
             self._burst_wrote_bytes = self._burst_writes = 0
         midway = not has_ended and not force and activity.midway_due(now_ns)
         due = has_ended or (midway and self.payer.left_ns(now_ns) > 0) or activity.second_sample_due(now_ns)
