@@ -75,7 +75,7 @@ def retained_kinds(known: Knowledge) -> list[RetainedKind]:
         RetainedKind(250, transfers.saved.__len__, transfers.saved.shrink),
         RetainedKind(1200, world.jobs.__len__),
         RetainedKind(1200, world.histories.__len__),
-        RetainedKind(300, lambda: world.interval_count),
+        RetainedKind(130, lambda: world.interval_count),
         RetainedKind(1, lambda: world.usage.retained_bytes, world.usage.shrink),
         RetainedKind(1, lambda: world.devices.clients.retained_bytes, world.devices.clients.shrink),
         RetainedKind(1, lambda: world.devices.connections.retained_bytes, world.devices.connections.shrink),
