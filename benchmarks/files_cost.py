@@ -2,11 +2,13 @@
 
     python benchmarks/files_cost.py --files 1000 10000 100000
     python benchmarks/files_cost.py --files 1000 10000 100000 --restored
+    python benchmarks/files_cost.py --files 1000 10000 100000 --polled
     python benchmarks/files_cost.py --floods 300
 
-Frames as the trace would give them, five a second, are fed to a detector in a process of its own, which collects
-garbage as the recorder does; nothing is written to a disk. The save lasts ten seconds, however many files it has. A row
-whose save is not told as one event with all its files is marked, and the exit code is 1.
+Frames as the trace, or polling, would give them, five a second, are fed to a detector in a process of its own, which
+collects garbage and encodes pending events as the recorder does; nothing is written to a disk. The save lasts ten
+seconds, however many files it has. A row whose save is not told as one event with all its files is marked, and the
+exit code is 1.
 
 `--floods`: instead of a checkpoint a data set is written or read for so many seconds, file after file. A row has the
 share of a core that this takes in the last minute, and what the process has grown to. Whatever is told of it is a
@@ -22,6 +24,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 import psutil
 
 from contenders import ROOT
@@ -34,10 +37,12 @@ from tests.detect.tracer import activity, life
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.service.commands.agent_service import reduce_garbage_collection
+from ckptprof.service.recorder.pending import encode
 from ckptprof_collectors.samples import FileFact, Frame, ProcessInfo, ProcessIo, Sample
 
 TICKS = 5  # a second
 TRAINS_SECONDS, SAVES_SECONDS, AFTER_SECONDS = 5, 10, 30
+PENDING_TICKS = 4  # the recorder stores what is pending as often, 0.75 s at least
 FILE_BYTES = 64 << 10
 PID = 10
 
@@ -54,10 +59,10 @@ COUNTED_SECONDS = 60  # the last of a flood
 class Fed:
     """A detector that is fed frames; counts what they cost, and keeps what was told."""
 
-    def __init__(self, command: str, modules: tuple[str, ...]) -> None:
+    def __init__(self, command: str, modules: tuple[str, ...], level: str = "trace") -> None:
         """Begin with a process that runs this."""
         self.stage = Stage()
-        self.detector = Detector(self.stage.header())
+        self.detector = Detector(msgspec.structs.replace(self.stage.header(), level=level))
         self.process = psutil.Process()
         self.before = self.most = self.process.memory_info().rss
         self.spent: list[float] = []
@@ -77,27 +82,37 @@ class Fed:
         self.most = max(self.most, self.process.memory_info().rss)
 
 
-def measure(files: int, *, restored: bool = False) -> dict[str, Any]:
+def measure(files: int, *, restored: bool = False, polled: bool = False) -> dict[str, Any]:
     """Feed a save of so many files to a detector, or a restore."""
     reduce_garbage_collection()
-    fed = Fed("train.py", ("torch",))
-    number = 0
+    fed = Fed("train.py", ("torch",), "poll" if polled else "trace")
+    number, pending = 0, list[float]()
     for tick in range((TRAINS_SECONDS + SAVES_SECONDS + AFTER_SECONDS) * TICKS):
         at_s = tick / TICKS
         frame: list[Sample] = []
         due = round(files * min(1.0, max(0.0, (at_s - TRAINS_SECONDS) / SAVES_SECONDS)))
         for one in range(number + 1, due + 1):
-            path = f"/ckpt/step_100/part_{one}.bin"
+            path, stamp = f"/ckpt/step_100/part_{one}.bin", fed.stage.wall(at_s)
+            if polled:
+                frame.append(FileFact(PID, PID * 10, 2049, one, path, FILE_BYTES, False, stamp, stamp, stamp, None, None))  # noqa: FBT003
+                continue
             if not restored:
                 frame.append(life("created", at_s, PID, inode=one, path=path))
             frame.append(activity(PID, path, at_s - 0.001, at_s, FILE_BYTES, inode=one, writes=not restored))
         number = due
         fed.feed(at_s, frame, due * FILE_BYTES, writes=not restored)
+        if not tick % PENDING_TICKS:
+            began = time.process_time()
+            for event in fed.detector.pending(closely=False):
+                encode(event)
+            pending.append(time.process_time() - began)
     return {
         "files": files,
         "CPU s": sum(fed.spent),
         "us a file": sum(fed.spent) / files * 1e6,
         "longest frame ms": max(fed.spent) * 1e3,
+        "pending us a file": sum(pending) / files * 1e6,
+        "longest pending ms": max(pending) * 1e3,
         "grown by MB at most": (fed.most - fed.before) / MIB,
         "told whole": list(fed.told.values()) == [files],
     }
@@ -134,7 +149,8 @@ def main() -> int:
     """Measure each number of files in a process of its own: memory does not fall to where it was."""
     made = parser(__doc__)
     made.add_argument("--files", type=int, nargs="+", default=[1_000, 10_000, 100_000], help="of the save")
-    made.add_argument("--restored", action="store_true", help="not written, but read")
+    made.add_argument("--restored", action="store_true", help="not written, but read: at trace")
+    made.add_argument("--polled", action="store_true", help="found by polling: written")
     made.add_argument("--row", action="store_true", help="print the row of one number as JSON, in this process")
     made.add_argument("--floods", type=int, metavar="SECONDS", help="no checkpoint, but data sets for so long")
     options = made.parse_args()
@@ -144,11 +160,11 @@ def main() -> int:
         show("files_cost, floods", rows, as_json=options.json, notes=notes)
         return int(any(row["false alarms"] for row in rows))
     if options.row:
-        print(json.dumps(measure(options.files[0], restored=options.restored)))
+        print(json.dumps(measure(options.files[0], restored=options.restored, polled=options.polled)))
         return 0
     rows = []
     for files in options.files:
-        how = ["--restored"] if options.restored else []
+        how = [f"--{one}" for one in ("restored", "polled") if getattr(options, one)]
         command = [sys.executable, __file__, "--row", "--files", str(files), *how]
         rows.append(json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
     show("files_cost", rows, as_json=options.json, notes=notes)

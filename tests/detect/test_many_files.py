@@ -6,13 +6,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.calls import LINEAR, calls_of
+from tests.detect.calls import LINEAR, calls_of, growth_per_doubling, lines_of
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, life, mono
 
@@ -45,10 +44,12 @@ FEW, MANY = 300, 1200  # files
 FILE_BYTES = 64 << 10
 LATER_S = 8
 TICKS = 5  # a second
+PENDING_TICKS = 4  # the recorder stores what is pending as often
 PID = 10
 MOST_A_ROUND = 40  # calls for a file that waits
-SIZES = 100, 1_000, 10_000  # files
-MOST_GROWTH = 14  # times as many calls for ten times as many files
+SIZES, LARGE_SIZES = (250, 1_000), (1_000, 10_000)  # files
+A_SECOND = 100  # files, at an even rate
+MOST_GROWTH = 1.3  # times as many lines for each file, of twice as many files
 
 
 def written(one: int, at_s: float) -> list[Sample]:
@@ -89,6 +90,16 @@ def found(one: int, at_s: float) -> list[Sample]:
 def without_room(one: int, at_s: float) -> list[Sample]:
     """Return the same of a file of a disk that is full by then."""
     return [msgspec.structs.replace(fact, free_bytes=0) for fact in found(one, at_s) if isinstance(fact, FileFact)]
+
+
+def stripped(one: int, at_s: float) -> list[Sample]:
+    """Return what the trace shows of a file that is read and at once replaced by half of it, as without an optimizer."""
+    path, smaller = f"/ckpt/step_100/part_{one}.bin", one + 1_000_000
+    return [
+        activity(PID, path, at_s - 0.004, at_s - 0.003, 2 * FILE_BYTES, inode=one, writes=False),
+        life("created", at_s - 0.002, PID, inode=smaller, path=path),
+        activity(PID, path, at_s - 0.002, at_s, FILE_BYTES, inode=smaller),
+    ]
 
 
 def renamed(one: int, at_s: float) -> list[Sample]:
@@ -267,13 +278,14 @@ def test_a_file_that_waits_is_not_looked_into_again() -> None:
     assert (after - before) / rounds / MANY < MOST_A_ROUND
 
 
-def recorded(files: int, db: Path, level: str, made: list[Checkpoint], **options: Any) -> None:
+def recorded(files: int, db: Path, level: str, made: list[Checkpoint], *, lasts_s: float, **options: Any) -> None:
     """Do all that a recorder does with so many files, and put into `made` what it stores."""
     header = msgspec.structs.replace(Stage().header(), level=level)
     detector, diagnosis, halves, reported = Detector(header), Diagnosis(), SplitCheckpoints(), list[Checkpoint]()
-    for frame in frames(files, 10.0, until_s=45.0, **options):
-        reported += halves.join_parts(diagnosis.diagnose_all(detector.ingest(frame)))
-        for one in detector.pending(closely=False):
+    for number, frame in enumerate(frames(files, lasts_s, until_s=lasts_s + 30.0, **options)):
+        ended = detector.ingest(frame)
+        reported += halves.join_parts(diagnosis.diagnose_all(ended))
+        for one in detector.pending(closely=False) if ended or not number % PENDING_TICKS else ():
             encode(one)
     ended = detector.pause()
     detector.pending()
@@ -287,25 +299,46 @@ def recorded(files: int, db: Path, level: str, made: list[Checkpoint], **options
     writer.close()
 
 
-@pytest.mark.slow
+def lines_of_recording(files: int, tmp_path: Path, level: str, lasts_s: float, **options: Any) -> dict[str, float]:
+    """Return how many lines each function of the product executes for each of so many files."""
+    made: list[Checkpoint] = []
+    lines = lines_of(partial(recorded, files, tmp_path / f"{files}.db", level, made, lasts_s=lasts_s, **options))
+    assert files in {one.files for one in made}
+    return {name: number / files for name, number in lines.items()}
+
+
+@pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE_SIZES, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("level", "tells", "later", "looks"),
     [
         ("trace", written, read, False),
         ("trace", renamed, deleted, False),
-        ("poll", found, None, True),
+        ("trace", synced, None, False),
+        ("trace", stripped, None, False),
+        ("trace", mapped, None, True),
+        ("poll", found, gone, True),
         ("poll", large, heard, False),
+        ("poll", named, None, True),
     ],
 )
-def test_up_to_ten_thousand_files_take_as_many_calls_each(
-    level: str, tells: Tells, later: Tells | None, *, looks: bool, tmp_path: Path
+def test_no_function_executes_more_lines_for_each_of_more_files(
+    level: str, tells: Tells, later: Tells | None, sizes: tuple[int, int], *, looks: bool, tmp_path: Path
 ) -> None:
-    """From the first frame to the row in the database, foreseen as they come: read, written, renamed and deleted."""
-    calls: list[int] = []
-    for files in SIZES:
-        made: list[Checkpoint] = []
-        does = partial(recorded, files, tmp_path / f"{files}.db", level, made, tells=tells, later=later, looks=looks)
-        calls.append(calls_of(does))
-        assert files in {one.files for one in made}
+    """From the first frame to the row in the database, forecast as they come: read, written, renamed and deleted."""
+    few, many = (
+        lines_of_recording(files, tmp_path, level, 10.0, tells=tells, later=later, looks=looks) for files in sizes
+    )
 
-    assert all(many < MOST_GROWTH * few for few, many in pairwise(calls)), calls
+    growth = growth_per_doubling(few, many, sizes)
+    assert {name: rate for name, rate in growth.items() if rate > MOST_GROWTH} == {}
+
+
+@pytest.mark.parametrize(("level", "tells"), [("trace", written), ("trace", read), ("poll", found), ("poll", named)])
+def test_an_event_that_lasts_longer_takes_as_much_for_each_file(level: str, tells: Tells, tmp_path: Path) -> None:
+    """Files come at one rate: what waits is not judged, nor forecast, again and again."""
+    few, many = (
+        lines_of_recording(files, tmp_path, level, files / A_SECOND, tells=tells, looks=tells is not written)
+        for files in SIZES
+    )
+
+    assert growth_per_doubling(few, many, SIZES)["all"] < MOST_GROWTH

@@ -16,7 +16,7 @@ from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.gathering import MANY_PARTS, CandidateGatherer, NextStep
 from ckptprof.detect.events.lifecycle import LONGEST_CLOSING_NS
 from ckptprof.detect.recognition import EventDecision, Recogniser
-from ckptprof.detect.tolerances import COUNTER_LAG_NS, FEW, MAX_PER_ITEM, PATIENCE_NS, SIGNIFICANT_BYTES
+from ckptprof.detect.tolerances import CONCURRENT_NS, COUNTER_LAG_NS, FEW, MAX_PER_ITEM, PATIENCE_NS, SIGNIFICANT_BYTES
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
@@ -40,7 +40,7 @@ class _Forecast(NamedTuple):
     """The forecast of an unfinished event."""
 
     fingerprint: Hashable  # of its inputs
-    due_ns: int  # valid until then while one of its files is open
+    due_ns: int  # valid until then while it grows
     reuse_until_ns: int  # valid until then in any case, as it has many parts
     pending: PendingEvent | None
 
@@ -150,7 +150,7 @@ class Detector:
         """Return deferred events, and what would be reported of open ones if the recording ended now.
 
         Nothing changes by that. Of open events, the largest ones; once `hurried` returns True only earlier forecasts,
-        unchanged. The others are counted. Not `closely`: a forecast of files still being written may be an eighth of
+        unchanged. The others are counted. Not `closely`: a forecast of an event that still grows may be an eighth of
         its age old, 15 s at most; a job that saved before has none in its first second. Until the recording ends any
         forecast may be one second old for each thousand of its files.
         """
@@ -171,7 +171,7 @@ class Detector:
             for name in sorted(names, key=self._forecasts.__contains__):  # those without a forecast first
                 candidate, known = names[name], self._forecasts.get(name)
                 fingerprint = _fingerprint(candidate)
-                is_due = known is None or closely or self._fed_ns >= known.due_ns or not _is_open(candidate)
+                is_due = known is None or closely or self._fed_ns >= known.due_ns or self._is_quiet(candidate)
                 is_reused = known is not None and self._fed_ns < known.reuse_until_ns and not has_ended
                 if known is not None and (known.fingerprint == fingerprint or not is_due or is_reused or hurried()):
                     forecasts[name] = known
@@ -212,6 +212,10 @@ class Detector:
         if self._fed_ns - candidate.start_ns >= _YOUNG_NS or not _is_open(candidate):
             return False
         return bool(self.known.history.complete_saves(candidate.job, large_file_shapes(candidate)))
+
+    def _is_quiet(self, candidate: Candidate) -> bool:
+        """Return whether it seems to have ended; until then it grows, and its last forecast is valid for a while."""
+        return self._fed_ns - candidate.end_ns >= CONCURRENT_NS and not _is_open(candidate)
 
     @property
     def underway(self) -> list[Checkpoint]:
@@ -299,7 +303,7 @@ def _mark_classified(candidate: Candidate) -> None:
 
 
 def _reuse_ns(parts: int) -> int:
-    return parts // _REUSE_PARTS * _REUSE_NS
+    return parts * _REUSE_NS // _REUSE_PARTS
 
 
 def _candidate_key(candidate: Candidate) -> Hashable:

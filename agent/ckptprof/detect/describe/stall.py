@@ -221,7 +221,9 @@ def _classify_sole_writer(
     longest_ns = max(AT_ONCE_NS, length(spans))  # a longer adjacent wait is for something else
     still_spans = [*activity.still_around(spans), *activity.still_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
-    helper_built = [span for span in still_spans if _is_built_by_helpers(span, group, known)]
+    helper_built = [
+        span for span in still_spans if span[0] < activity.start_ns and _is_built_by_helpers(span, group, known)
+    ]
     own_still = [
         span
         for span in still_spans
@@ -254,8 +256,6 @@ def _classify_sole_writer(
 def _is_built_by_helpers(span: Span, group: WriterGroup, known: Knowledge) -> bool:
     """Whether it received what it then wrote by read(2) from no file, while it paused: from a pool, by pipes."""
     start_ns, end_ns = span
-    if start_ns >= min(one[0] for one in group.main_thread.spans):
-        return False
     returned = sum(one.returned_bytes for one in known.world.histories[group.trainer].between(start_ns, end_ns))
     read = sum(
         one.size_in_use
@@ -280,11 +280,11 @@ def _is_packing(span: Span, trainer: ProcessKey, candidate: Candidate, known: Kn
 def _writing_in_gaps(group: WriterGroup, known: Knowledge) -> list[Span]:
     """Gaps between its files in which its thread continued writing: some of thousands of files are not found."""
     spans = merged(group.main_thread.spans, _GAP_IN_SAVE_NS)
-    found = []
+    written_ns, found = length(spans), []
     for before, after in pairwise(spans):
         gap = before[1], after[0]
         transferred = known.world.trainers.transferred_bytes(group.trainer, *gap)
-        if transferred is not None and transferred[0] * length(spans) >= LITTLE_SHARE * group.bytes * (gap[1] - gap[0]):
+        if transferred is not None and transferred[0] * written_ns >= LITTLE_SHARE * group.bytes * (gap[1] - gap[0]):
             found.append(gap)
     return found
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise, takewhile
+from operator import itemgetter
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS, STILL_SHARE, idle_spans
 from ckptprof.detect.describe.state_in_memory import COPY_WITHIN_NS, StateInMemory
@@ -19,7 +20,7 @@ from ckptprof.detect.tolerances import (
     POLL_INTERVAL_NS,
 )
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import Span, clip, length, merged, overlap_ns
+from ckptprof.detect.world.spans import OverlapWeights, Span, clip, length, merged, overlap_ns
 from ckptprof.detect.world.stack_states import (
     Frame,
     ThreadState,
@@ -197,8 +198,9 @@ class TrainingActivity:
         self, stretches: Sequence[Stretch], frames: list[Span], waits: list[Span]
     ) -> list[Span] | None:
         """Pauses longer than its usual ones; None if too little of the time is covered."""
-        decided = [one for one in stretches if self._is_still(one) is not None and overlap_ns(one[:2], frames)]
-        if sum(overlap_ns(one[:2], frames) for one in decided) * 2 < length(frames):
+        alongside = OverlapWeights((frame, 1) for frame in frames)
+        decided = [one for one in stretches if self._is_still(one) is not None and alongside.weight(one[:2])]
+        if length(clip([one[:2] for one in decided], frames)) * 2 < length(frames):
             return None
         still = [one[:2] for one in decided if self._is_still(one)]
         since_ns = stretches[-1].end_ns if stretches and stretches[-1].end_ns < self.end_ns else self.end_ns
@@ -240,7 +242,8 @@ class TrainingActivity:
         saving = [self._is_blocked(at_ns, state, stretches) for at_ns, state in self._stack_states]
         self.observation = f"{sum(saving)} of {len(saving)} samples of its Python stack were in the save"
         edges = {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
-        still = [span for span in self._still_spans(self.start_ns, self.end_ns) if self._is_unusual(span)]
+        unusual = filter(self._is_unusual, self._still_spans(self.start_ns, self.end_ns))
+        still = OverlapWeights((span, 1) for span in unusual)
         blocked: list[Span] = []
         for start_ns, end_ns in pairwise(sorted(edges)):
             middle_ns = (start_ns + end_ns) // 2
@@ -252,7 +255,7 @@ class TrainingActivity:
                 is_blocked = is_blocked if by_rhythm is None or (by_rhythm and self._usual_pause) else by_rhythm
             elif by_rhythm is False and self._is_still_at(stretches, times[nearest]):
                 is_blocked = False
-            if is_blocked or any(span[0] <= middle_ns < span[1] for span in still):
+            if is_blocked or still.weight((middle_ns, middle_ns + 1)):
                 blocked.append((start_ns, end_ns))
         return blocked
 
@@ -261,8 +264,8 @@ class TrainingActivity:
         return state != "training" and not (state == "named" and self._is_still_at(stretches, at_ns) is False)
 
     def _is_still_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
-        one = next((one for one in stretches if one.start_ns <= at_ns < one.end_ns), None)
-        return None if one is None else self._is_still(one)
+        place = bisect_right(stretches, at_ns, key=itemgetter(0)) - 1
+        return self._is_still(stretches[place]) if place >= 0 and at_ns < stretches[place].end_ns else None
 
     def _still_spans(self, start_ns: int, end_ns: int) -> list[Span]:
         return merged([one[:2] for one in self._stretches(start_ns, end_ns) if self._is_still(one)])

@@ -22,9 +22,15 @@ def merged(spans: Iterable[Span], gap_ns: int = 0) -> list[Span]:
     return result
 
 
-def clip(spans: Iterable[Span], frames: Sequence[Span]) -> list[Span]:
-    """Clip spans to frames."""
-    pairs = ((max(start_ns, low_ns), min(end_ns, high_ns)) for start_ns, end_ns in spans for low_ns, high_ns in frames)
+def clip(spans: Iterable[Span], frames: Iterable[Span]) -> list[Span]:
+    """Clip spans to frames; O(log n) each, and what overlaps."""
+    ordered = sorted(frames)
+    ends = list(accumulate((end_ns for _, end_ns in ordered), max))
+    pairs = (
+        (max(start_ns, low_ns), min(end_ns, high_ns))
+        for start_ns, end_ns in spans
+        for low_ns, high_ns in ordered[bisect_right(ends, start_ns) : bisect_left(ordered, (end_ns,))]
+    )
     return [pair for pair in pairs if pair[0] < pair[1]]
 
 

@@ -143,10 +143,8 @@ def _is_rewritten_smaller(event: EventContext) -> bool:
         written.setdefault((one.process, one.path), []).append(one)
 
     def is_stripped(part: Transfer) -> bool:
-        if not any(_is_smaller(one, part) for one in written.get((part.process, part.path), ())):
-            return False  # cheap check first: there may be thousands of files
-        meanwhile = recent.transfers_between(part.process, part.start_ns, part.end_ns + CONCURRENT_NS, writes=True)
-        return any(one.path == part.path and _is_smaller(one, part) for one in meanwhile)
+        until_ns, rewritten = part.end_ns + CONCURRENT_NS, written.get((part.process, part.path), ())
+        return any(one.data_span[0] <= until_ns and _is_smaller(one, part) for one in rewritten)
 
     return event.holds_for_most_bytes(is_stripped)
 
