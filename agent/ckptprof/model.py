@@ -26,6 +26,7 @@ class Kind(str, Enum):
 
 CUT_AT_START = "cut-at-begin"  # evidence: monitoring started during it
 CUT_AT_END = "cut-at-end"  # evidence: monitoring ended during it
+LATE = "late"  # evidence: the recorder was behind when it decided
 CUT_BETWEEN = "cut-between"  # evidence: monitoring restarted during it; both parts are reported as one
 
 
@@ -58,6 +59,9 @@ class Mode(str, Enum):
 
     SYNC = "sync"
     ASYNC = "async"
+
+
+LEFT_OUT = "left out to keep the CPU budget of ckptprof"  # the end of that limitation
 
 
 class Level(str, Enum):

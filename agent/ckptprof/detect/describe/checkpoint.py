@@ -145,6 +145,7 @@ def assemble(
             *find_risks(candidate, known),
             *(find_frailties(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
             *durability_evidence(durable),
+            *world.starvation.late_evidence,
         ),
         confidence=confidence,
         streams=tuple(

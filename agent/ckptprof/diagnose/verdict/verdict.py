@@ -11,7 +11,7 @@ from ckptprof.diagnose.rules import RULES, CauseRule
 from ckptprof.diagnose.verdict import not_slow, sentences
 from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.save_series import back_to_back, waited_for
-from ckptprof.model import Level, Mode
+from ckptprof.model import LEFT_OUT, Level, Mode
 from ckptprof.units import per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit, Verdict
 
@@ -243,6 +243,7 @@ def _not_observed(found: Accounting) -> tuple[str, ...]:
     blocked = context.checkpoint.mode is Mode.ASYNC and context.checkpoint.stall_ns is None
     device_busy = None if context.device is None else context.device.busy_seconds
     rows = (
+        *((True, sentence) for sentence in context.checkpoint.blind if sentence.endswith(LEFT_OUT)),
         (blocked, "how long training was blocked"),
         (not is_known, "what its threads did"),
         (is_known and not time.calls_known, "which calls its threads waited in"),
