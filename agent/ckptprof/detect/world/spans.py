@@ -23,7 +23,7 @@ def merged(spans: Iterable[Span], gap_ns: int = 0) -> list[Span]:
 
 
 def clip(spans: Iterable[Span], frames: Sequence[Span]) -> list[Span]:
-    """Clip spans to frames."""
+    """Cut the spans down to the parts of them that are within `frames`."""
     pairs = ((max(start_ns, low_ns), min(end_ns, high_ns)) for start_ns, end_ns in spans for low_ns, high_ns in frames)
     return [pair for pair in pairs if pair[0] < pair[1]]
 
@@ -47,7 +47,7 @@ class LatestEnds:
         self._ends: list[int] = []  # ascending, too: a span that starts and ends earlier than another is dropped
 
     def add(self, span: Span) -> None:
-        """Add a span."""
+        """Add a span; one within another is ignored, and those within it are dropped."""
         start_ns, end_ns = span
         at = bisect_left(self._starts, start_ns)
         if at and self._ends[at - 1] >= end_ns:
@@ -96,7 +96,7 @@ class SpanIndex(Generic[T]):
         self._number = 0
 
     def add(self, span: Span, item: T) -> None:
-        """Add an item."""
+        """Add an item with its span."""
         self._number += 1
         row = self._rows.setdefault(max(0, span[1] - span[0]).bit_length(), [])
         insort(row, (span[0], self._number, span[1], item))
