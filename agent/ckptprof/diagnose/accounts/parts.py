@@ -52,7 +52,7 @@ class Parts:
         return sum(self.seconds.get(part, 0.0) for part in parts)
 
     def without(self, *parts: Part) -> Parts:
-        """Return the other parts."""
+        """Return all parts but these."""
         return Parts({part: spent for part, spent in self.seconds.items() if part not in parts})
 
     def plus(self, other: Mapping[Part, float]) -> Parts:
