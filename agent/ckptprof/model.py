@@ -65,7 +65,7 @@ LEFT_OUT = "left out to keep the CPU budget of ckptprof"  # the end of that limi
 
 
 class Level(str, Enum):
-    """The level of observation."""
+    """How I/O is observed: each call by eBPF (trace), or counters by sampling (poll)."""
 
     TRACE = "trace"
     POLL = "poll"

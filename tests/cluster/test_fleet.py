@@ -338,8 +338,8 @@ def test_saves_to_object_stores_are_compared_with_none() -> None:
 def test_the_work_of_meetings_grows_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Saves that do not overlap are never compared."""
     asked = []
-    meet = meeting._meet
-    monkeypatch.setattr(meeting, "_meet", lambda *given: asked.append(1) or meet(*given))
+    meet = meeting._add_overlap
+    monkeypatch.setattr(meeting, "_add_overlap", lambda *given: asked.append(1) or meet(*given))
 
     collisions(_merged(Job(nodes=1, saves=100), Job(nodes=1, saves=100, begin_s=300, **LLM)))
     assert asked == []

@@ -75,7 +75,7 @@ class Detector:
 
     @property
     def decisions(self) -> deque[EventDecision]:
-        """The last decisions."""
+        """The decisions on the last events, for `replay --why`."""
         return self._recogniser.decisions
 
     @property

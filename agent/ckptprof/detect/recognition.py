@@ -14,13 +14,12 @@ from ckptprof.detect.describe.completeness import record_complete
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.describe.stall import record_stall
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.copy_sides import Copies
 from ckptprof.detect.events.decision import Decision, decide, evidence_of
 from ckptprof.detect.events.decision_table import REQUIRED_SUMS, Hypothesis
 from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_context import EventContext, is_weak_framework
-from ckptprof.detect.events.placeholders import Placeholders
+from ckptprof.detect.events.placeholders import Copies, Placeholders
 from ckptprof.detect.events.signal_values import Signal
 from ckptprof.detect.events.signals import signals_of
 from ckptprof.detect.events.signals.copies import find_counterparts
@@ -87,9 +86,8 @@ class Recogniser:
         signals = signals_of(event)
         decision = decide(signals)
         checkpoint = None if decision.is_nothing else self._describe(candidate, evidence_of(signals), decision)
-        if (
-            checkpoint is None or CUT_AT_END not in checkpoint.cuts
-        ):  # a truncated save and its continuation are no series
+        # a truncated save and its continuation are no series
+        if checkpoint is None or CUT_AT_END not in checkpoint.cuts:
             history_event = event.history_event._replace(is_rejected=checkpoint is None)
             self._known.history.record(event.job, history_event, writes=event.writes)
         if decision.marks_series_as_data:

@@ -34,7 +34,7 @@ class ReportAnswer:
 
 
 def conclude(report: Report) -> ReportAnswer:
-    """Draw the conclusions of a report; this takes a while for many checkpoints."""
+    """Return the first advice, the cost of checkpoints for each job, and warnings; slow for many checkpoints."""
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
     from ckptprof.diagnose.job_costs import job_costs  # noqa: PLC0415 # see above
 

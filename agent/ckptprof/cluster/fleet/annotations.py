@@ -24,7 +24,7 @@ PREFIX = "cp1:"  # sacctmgr of 22.05 changes comments to lower case
 
 
 class JobId(NamedTuple):
-    """A job of Slurm."""
+    """How Slurm identifies a job."""
 
     cluster: str | None  # from the environment, which the user may change; None: unknown
     number: str

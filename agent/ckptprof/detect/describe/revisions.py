@@ -79,7 +79,7 @@ class Revisions:
             awaited.is_deleted = awaited.is_deleted or not deleted_paths.isdisjoint(awaited.paths)
 
     def record(self, candidate: Candidate, checkpoint: Checkpoint, limitations: tuple[str, ...]) -> None:
-        """Record a save that is about to be reported or deferred; `blind` lacks the sentence on durability."""
+        """Record a save that is about to be reported or deferred; `limitations` lacks the sentence on durability."""
         if checkpoint.kind is not Kind.SAVE:
             return
         if checkpoint.mode is not Mode.ASYNC:

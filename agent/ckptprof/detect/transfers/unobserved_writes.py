@@ -41,7 +41,7 @@ class FileState(NamedTuple):
 
     @property
     def file(self) -> FileKey:
-        """The device and inode."""
+        """The file, by device and inode."""
         return self.fact.device, self.fact.inode
 
 

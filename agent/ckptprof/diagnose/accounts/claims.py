@@ -335,7 +335,7 @@ def paused(inputs: ClaimInputs, parts: Parts) -> Claim:
 
 
 def unexplained(_: ClaimInputs, parts: Parts) -> Claim:
-    """Claim the remaining time."""
+    """Claim the time that no other claim has explained."""
     spent = parts.total
     if spent < _ROUNDING_SECONDS:
         return Claim(parts)

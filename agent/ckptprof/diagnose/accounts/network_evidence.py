@@ -321,7 +321,7 @@ def _unreachable_target(context: CheckpointContext, waiting: float) -> ServerMea
 
 
 def target_wait(context: CheckpointContext, waiting: float) -> Wait | None:
-    """Return what the targets show for `waiting` seconds; None: not observed, or not decisive."""
+    """Explain `waiting` seconds by the storage targets: slow or lost, small requests, few slots; None: none of them."""
     mount = context.measures.mount
     if mount is None or waiting <= 0:
         return None

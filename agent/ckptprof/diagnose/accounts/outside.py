@@ -48,7 +48,7 @@ def deleted_after(context: CheckpointContext) -> str | None:
 
 
 def deletion_text(context: CheckpointContext) -> str:
-    """Describe the deletion."""
+    """Describe the deletion of older checkpoints, with the number of files if known."""
     return f"deleting {_deleted(context)} synchronously"
 
 

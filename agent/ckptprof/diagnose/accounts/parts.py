@@ -52,11 +52,11 @@ class Parts:
         return sum(self.seconds.get(part, 0.0) for part in parts)
 
     def without(self, *parts: Part) -> Parts:
-        """Remove some parts."""
+        """Return all parts but these."""
         return Parts({part: spent for part, spent in self.seconds.items() if part not in parts})
 
     def plus(self, other: Mapping[Part, float]) -> Parts:
-        """Add seconds to parts."""
+        """Return the sum, part by part."""
         return Parts({part: self.of(part) + other.get(part, 0.0) for part in (*self.seconds, *other)})
 
     def scaled(self, factor: float) -> Parts:

@@ -50,7 +50,7 @@ class IntervalRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """The recommended interval."""
+    """The recommended interval between saves, with its reason and what it costs."""
 
     interval_seconds: float
     recovery_seconds: float  # restart, restore, and until an async save is written

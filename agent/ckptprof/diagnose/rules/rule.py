@@ -86,12 +86,12 @@ def is_remote(context: CheckpointContext) -> bool:
 
 
 def is_restore(context: CheckpointContext) -> bool:
-    """Select restores."""
+    """Apply to restores only."""
     return context.checkpoint.kind is Kind.RESTORE
 
 
 def is_save(context: CheckpointContext) -> bool:
-    """Select saves."""
+    """Apply to saves only."""
     return context.is_save
 
 

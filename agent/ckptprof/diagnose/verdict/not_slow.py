@@ -67,7 +67,7 @@ def is_paused(found: Accounting) -> bool:
 
 
 def _short(length: float, own: float | None, blocked_share: float | None) -> str | None:
-    """Return that it was too short to matter.
+    """Return why a time was too short to matter; None: it was not.
 
     `own`: seconds of its limit, None without one. If the save costs too much of the interval, a limit is reported even
     for a short save; unexplained time is reported from MOMENT_SECONDS on.

@@ -39,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """Bars under one name."""
+    """A row of the timeline: a name and its bars."""
 
     name: str
     bars: tuple[Bar, ...]

@@ -43,7 +43,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """Phase of a transfer."""
+    """How far a transfer is: open, ended, or part of a classified event."""
 
     __hash__ = object.__hash__  # a third of the time of Enum's: each round hashes thousands
 
