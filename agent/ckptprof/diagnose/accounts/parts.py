@@ -32,6 +32,7 @@ class Part(Enum):
 
 CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # that a trace times
 STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may be behind
+RUNNABLE = (Part.QUEUED, Part.STARVED)  # waits for a CPU
 IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits in which a thread does nothing itself
 BUSY = tuple(part for part in Part if part not in IDLE)
 

@@ -32,7 +32,9 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     mine = [one for one in found.accounts if one.limit is limit]
     if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # it has its own part to do in any case
         mine = [one for one in mine if one.cause is Cause.LOCK]
-    own = sum(one.seconds for one in mine)
+    work = {one.cause for one in mine}  # without it nothing waits for a CPU, either
+    mine += [one for one in found.accounts if one.work in work and one not in mine]
+    own = sum(one.seconds for one in mine) if limit is not Limit.CPU else found.runnable
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
     context, waits = found.context, found.waiting > SLIGHT * whole
@@ -44,9 +46,9 @@ def gain(found: Accounting, limit: Limit) -> Gain:
             return Gain(min(whole, least), "the device, which has to receive all of it")
     left: dict[str | None, float] = {name: floor}
     for one in found.accounts:
-        if one.limit is not limit:
+        if one not in mine:
             bound = None if one.limit in (None, Limit.NONE) else one.limit.value
-            left[bound] = left.get(bound, 0.0) + one.seconds
+            left[bound] = left.get(bound, 0.0) + one.seconds - (one.runnable if limit is Limit.CPU else 0.0)
     most = max(left, key=lambda one: left[one])
     expected = min(whole, max(0.0, expected))
     return Gain(expected, most if left[most] >= _BINDS * expected else None)
