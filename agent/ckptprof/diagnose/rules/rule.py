@@ -27,6 +27,8 @@ class CauseRule:
     limits: tuple[Limit, ...]  # that it explains
     condition: Callable[[CheckpointContext], bool] | None = None  # condition on the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
+    # observations that contradict the remedy, in words: with any of them the rule does not apply
+    vetoes: Mapping[str, Callable[[CheckpointContext], bool]] = field(default_factory=dict)
     # what a person reads where it is more than an account, or an account; None if the rule does not fit
     words: Words | None = None
     remedy: str  # one concrete line, for any framework: it names no library
@@ -42,6 +44,8 @@ class CauseRule:
     def match(self, context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
         """Return the account or the text that matches, None if the rule does not apply."""
         if self.condition is not None and not self.condition(context):
+            return None
+        if any(is_observed(context) for is_observed in self.vetoes.values()):
             return None
         if self.words is not None:
             return self.words(context, accounts)
