@@ -13,7 +13,7 @@ from statistics import median
 import msgspec
 
 from ckptprof import units
-from ckptprof.model import Checkpoint, Kind, Report
+from ckptprof.model import Checkpoint, Kind, Report, Watched
 from ckptprof.report import account, certainty, checkpoint_facts
 from ckptprof.report.clean import NAMELESS, clean, clean_sentence, named, shorten_end
 from ckptprof.report.summary import ordered
@@ -22,6 +22,8 @@ from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
 
 MAX_JOBS = 5  # jobs whose costs are listed; --json has all
 _JOB_CELLS = 60
+_SAMPLES_PER_SECOND = 10  # at most
+_MIN_LOST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,14 @@ def conclude(report: Report) -> ReportAnswer:
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
-    return ReportAnswer(found, costs, tuple(_opening(report.checkpoints, found)))
+    return ReportAnswer(found, costs, tuple(_opening(report.checkpoints, found, _lost_share(report.watched))))
+
+
+def _lost_share(watched: Watched) -> float:
+    """Return the share of the recorded time whose samples were lost, by the fastest rate of samples."""
+    span = ((watched.end_ns or 0) - (watched.start_ns or 0)) / 1e9
+    lost = sum(one.lost_samples for one in watched.gaps) / _SAMPLES_PER_SECOND
+    return min(1.0, lost / span) if span > 0 else 0.0
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -67,20 +76,24 @@ def with_gpus(report: Report, gpus: int | None) -> Report:
     return msgspec.structs.replace(report, checkpoints=tuple(updated))
 
 
-def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[tuple[str, str]]:
+def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None, lost: float) -> list[tuple[str, str]]:
     if found is None:
         return []
+    pairs = []
+    if lost >= _MIN_LOST_SHARE:
+        text = f"at least {units.percent(lost)} of the samples: checkpoints may be missing, and their times be wrong"
+        pairs.append(("Lost", text))
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
     sure = certainty.account_name(found.limit)  # of most of the checkpoints that it is the verdict on
     confidences = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
     sure = (
         ""
         if is_plain
-        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences))}: "
+        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences) * (1 - lost))}: "
         if confidences
         else f"{sure}: "
     )
-    pairs = [("Answer", f"{sure}{clean_sentence(found.sentence)}")]
+    pairs.append(("Answer", f"{sure}{clean_sentence(found.sentence)}"))
     if found.remedy is not None:
         pairs.append(("Do first", clean_sentence(found.remedy)))
     return pairs
