@@ -20,6 +20,7 @@ from ckptprof.detect.tolerances import COUNTER_LAG_NS, FEW, MAX_PER_ITEM, PATIEN
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
+from ckptprof.detect.world.starvation import FAR_BEHIND_NS
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
@@ -97,8 +98,13 @@ class Detector:
         """Bytes of retained data dropped early, to stay in its budget."""
         return self._budget.forgotten_bytes
 
-    def ingest(self, frame: Frame) -> list[Checkpoint]:
-        """Ingest one frame; return the checkpoints that end with it, and revisions of earlier ones."""
+    def ingest(self, frame: Frame, behind_ns: int = 0) -> list[Checkpoint]:
+        """Ingest one frame; return the checkpoints that end with it, and revisions of earlier ones.
+
+        `behind_ns`: how far the recorder is behind; far behind, samples that only describe are left out, and evaluation
+        is less frequent.
+        """
+        frame = self._world.starvation.shorten(frame, self._fed_ns, behind_ns)
         self._fed_ns = frame.at_ns
         for process in self._world.drop_stalest():
             self._transfers.polled.close_all(process, frame.at_ns)  # it is no longer polled
@@ -109,8 +115,9 @@ class Detector:
         self._recogniser.ingest(samples)
         self._world.ingest_exits(samples)
         waiting = len(self._transfers.waiting)
-        # with many waiting transfers evaluation is less frequent
-        delay_factor = 0 if self._transfers.facts.is_nearly_full else min(waiting // MANY_PARTS, FEW)
+        # with many waiting transfers, or far behind, evaluation is less frequent
+        turns = FEW if behind_ns >= FAR_BEHIND_NS else min(waiting // MANY_PARTS, FEW)
+        delay_factor = 0 if self._transfers.facts.is_nearly_full else turns
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + delay_factor):
             return []
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)

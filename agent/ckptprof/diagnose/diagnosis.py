@@ -14,7 +14,7 @@ from ckptprof.diagnose.verdict.verdict import verdict
 from ckptprof.model import Checkpoint, Kind, Mode, Status
 from ckptprof.verdicts import Cost
 
-_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over less are chance
+_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over shorter times are noise
 
 
 def diagnose(
@@ -27,8 +27,8 @@ def diagnose(
     """Add verdict and cost to a checkpoint; a copy is returned without: it blocks nothing.
 
     `history`: earlier checkpoints of any job, `ceilings`: results of `ckptprof ceiling` on this host, `gpus`: GPUs of
-    the job on this host, if given, `observed_gpus`: those according to NVML. Missing and contradictory measurements
-    lower the confidence; they raise no error.
+    the job on this host, if given, `observed_gpus`: those by NVML. Missing and contradictory measurements lower
+    the confidence; they raise no error.
     """
     if checkpoint.kind is Kind.COPY:
         return msgspec.structs.replace(checkpoint, verdict=None, cost=None)

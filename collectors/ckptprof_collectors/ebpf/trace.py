@@ -60,6 +60,7 @@ _SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
 _SHED_NS = 30 * _SECOND_NS
 _MAPPED_WRITES = "mapped-writes"
 _ZERO = b"\0\0\0\0"
+_TRAINS = 3  # bpf/trace.h: ATTENDED_TRAINS
 _THREAD, _THREAD_AT = 3, SessionKey.tid.offset // 4  # of a key: in its fields, and in its 32-bit numbers
 _COUNTERS = ctypes.sizeof(ProgramCounters) // 8
 _SUMMED = ProgramCounters.window_ns.offset // 8  # the fields before it are sums
@@ -160,7 +161,7 @@ class EbpfTrace:
         self._ring = RingReader(lib, opened.map("ring"))
         self._attended_map: BpfMap = opened.map("attended")
         self._trifles: BpfMap = opened.map("trifles")
-        self._attended: dict[int, bool] = {}
+        self._attended: dict[int, int] = {}
         family = opened.map("family")
         for process in family_of:
             family.update(process.to_bytes(4, "little"), (2).to_bytes(4, "little"))
@@ -187,10 +188,10 @@ class EbpfTrace:
         self._counters.lookup(_ZERO)
         self._live.lookup_batch()
 
-    def set_attended(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
-        """Report reads below `trifle_bytes` of a file only for these processes; of others they are summed up.
+    def set_attended(self, processes: Mapping[int, int], trifle_bytes: int) -> None:
+        """Report transfers below `trifle_bytes` of a file only for processes with 2 or 3; of others they are summed up.
 
-        For those that train (True) all descendants are included, and while there is one, the TCP traffic of these
+        For those that train (3) all descendants are included, and while there is one, the TCP traffic of all these
         processes is read, too. If the map has no space for the processes, all files are reported.
         """
         attended = self._attended  # what the map holds
@@ -198,16 +199,16 @@ class EbpfTrace:
             for process in attended.keys() - processes.keys():
                 self._attended_map.delete(process.to_bytes(4, "little"))
                 del attended[process]
-            for process, trains in processes.items() - attended.items():
-                self._attended_map.update(process.to_bytes(4, "little"), (1 + trains).to_bytes(4, "little"))
-                attended[process] = trains
+            for process, attention in processes.items() - attended.items():
+                self._attended_map.update(process.to_bytes(4, "little"), attention.to_bytes(4, "little"))
+                attended[process] = attention
         except BpfError:
             trifle_bytes = 0
-        self._attach_sockets(enabled=any(processes.values()))
+        self._attach_sockets(enabled=_TRAINS in processes.values())
         self._set_control(ProgramControl.trifle_bytes, trifle_bytes)
 
     def consume_trifles(self) -> Mapping[int, int]:
-        """Bytes by pid, read since the last call from unreported files; raises BpfError."""
+        """Bytes by pid, transferred since the last call to and from unreported files; raises BpfError."""
         _, keys, values = self._trifles.lookup_batch()
         for at in range(0, len(keys), 4):
             self._trifles.delete(bytes(keys[at : at + 4]))

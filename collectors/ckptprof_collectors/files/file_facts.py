@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from ckptprof_collectors.files.cachestat import count_unwritten_bytes
@@ -31,7 +32,7 @@ from ckptprof_collectors.files.process_roots import (
     RootUnavailable,
 )
 from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
-from ckptprof_collectors.files.workers import WORKERS, Job, WorkerPool
+from ckptprof_collectors.files.workers import WORKERS, WorkerPool
 from ckptprof_collectors.mounts.failure_domains import LOCAL, MountTable
 from ckptprof_collectors.samples import FileFact, text
 
@@ -44,8 +45,6 @@ MAX_DEPTH = 3
 MAX_HANDOVERS = 3  # from one domain to the next
 _WAIT_SECONDS = 0.02
 SLICE_NS = 500_000_000  # of one query, before the next one
-MIDWAY_CPU_SHARE = 0.01  # of a core, for the midway queries of one process, which is queried again anyway
-MAX_PROCESSES = 1024
 MAX_MAGIC_READS = 256
 MAX_PAGE_COUNTS = 256
 MAGIC_BYTES = 24
@@ -66,7 +65,7 @@ class FactQuery:
     unshared_folders: tuple[bytes, ...] = ()  # further folders, skipped if all users may create files there, as in /tmp
     keys: Mapping[bytes, tuple[int, int]] = field(default_factory=dict)  # of files: device and inode, where known
     handovers: int = 0  # from one domain to another so far
-    is_midway: bool = False  # during a burst, to be repeated after it: postponed if such queries are costly
+    spend: Callable[[int], None] = field(default=lambda _: None, compare=False)  # called with its cost, ns of CPU
 
 
 class PageCountCost:
@@ -459,66 +458,50 @@ class FactFinder:
         self._answers: deque[FileFact] = deque()
         self._closed = False
         self.refused = 0
-        self._next_midway_ns: dict[tuple[int, int], int] = {}  # when the next midway query of a process is allowed
+        self._costs: deque[tuple[FactQuery, int]] = deque()  # by threads: what a part of an answer has cost
         self._cache = FactCache()
         self.cost = PageCountCost()  # updated by the threads
 
     def request(self, question: FactQuery) -> None:
-        """Queue a query, except a midway one soon after a costly one; never waits, touches nothing that may hang."""
-        if question.is_midway and time.monotonic_ns() < self._next_midway_ns.get(
-            (question.pid, question.start_ticks), 0
-        ):
-            self._workers.refused += 1
-        else:
-            self._enqueue(LOCAL, question)
+        """Queue a query; never waits, touches nothing that may hang."""
+        self._enqueue(LOCAL, question)
 
     def _enqueue(self, domain: str, question: FactQuery) -> None:
         found = find_facts(
             question, self._on_open, self.cost, self._cache,
             views=self._workers.views, domain=domain, hand_over=self._enqueue,
         )  # fmt: skip
-        job = self._make_job(found)
-        if not self._workers.put(domain, self._throttled(question, job) if question.is_midway else job):
+        if not self._workers.put(domain, partial(self._answer, question, found)):
             self.refused += 1
 
-    def _throttled(self, question: FactQuery, job: Job) -> Job:
-        asker = (question.pid, question.start_ticks)
+    def _answer(self, question: FactQuery, found: _Facts) -> bool:
+        start_ns = time.thread_time_ns()
+        try:
+            return self._search_slice(found)
+        finally:
+            self._costs.append((question, time.thread_time_ns() - start_ns))
 
-        def go_on() -> bool:
-            began = time.thread_time_ns()
-            more = job()
-            pause_ns = int((time.thread_time_ns() - began) / MIDWAY_CPU_SHARE)
-            now_ns = time.monotonic_ns()
-            if len(self._next_midway_ns) >= MAX_PROCESSES:
-                waiting = list(self._next_midway_ns.items())
-                self._next_midway_ns = {one: until_ns for one, until_ns in waiting if until_ns > now_ns}
-            if len(self._next_midway_ns) < MAX_PROCESSES:
-                self._next_midway_ns[asker] = max(now_ns, self._next_midway_ns.get(asker, 0)) + pause_ns
-            return more
-
-        return go_on
-
-    def _make_job(self, found: _Facts) -> Job:
-        def go_on() -> bool:
-            """Search for one time slice; return True if there is more to search."""
-            until_ns = time.monotonic_ns() + SLICE_NS
-            while len(self._answers) >= MAX_WAITING and not self._closed:
-                if time.monotonic_ns() > until_ns:
-                    return True
-                time.sleep(_WAIT_SECONDS)
-            for fact in found:
-                if fact is not None:
-                    self._answers.append(fact)
-                if self._closed:
-                    return False
-                if time.monotonic_ns() > until_ns or len(self._answers) >= MAX_WAITING:
-                    return True
-            return False
-
-        return go_on
+    def _search_slice(self, found: _Facts) -> bool:
+        """Search for one time slice; return True if there is more to search."""
+        until_ns = time.monotonic_ns() + SLICE_NS
+        while len(self._answers) >= MAX_WAITING and not self._closed:
+            if time.monotonic_ns() > until_ns:
+                return True
+            time.sleep(_WAIT_SECONDS)
+        for fact in found:
+            if fact is not None:
+                self._answers.append(fact)
+            if self._closed:
+                return False
+            if time.monotonic_ns() > until_ns or len(self._answers) >= MAX_WAITING:
+                return True
+        return False
 
     def consume(self, limit: int = MAX_CONSUMED) -> list[FileFact]:
-        """Consume up to `limit` facts."""
+        """Consume up to `limit` facts; those who asked are charged for what their answers have cost so far."""
+        while self._costs:
+            question, cost_ns = self._costs.popleft()
+            question.spend(cost_ns)
         facts: list[FileFact] = []
         while self._answers and len(facts) < limit:
             facts.append(self._answers.popleft())

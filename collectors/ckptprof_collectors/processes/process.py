@@ -50,9 +50,8 @@ class ProcessGone(Exception):  # noqa: N818 - a fact, not a fault
 class Process:
     """One live process; every read raises ProcessGone once it has ended."""
 
-    __slots__ = ("_io_fd", "_previous_io", "_previous_stat", "_stat_fd", "_statm_fd", "folder", "io",
-        "keeps_open", "parent_pid",
-                 "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
+    __slots__ = ("_io_fd", "_previous_io", "_previous_stat", "_stat_fd", "_statm_fd", "folder", "group", "io",
+                 "keeps_open", "parent_pid", "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
 
     def __init__(self, fs: KernelFs, pid: int, *, keeps_open: bool = True) -> None:
         """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
@@ -72,7 +71,7 @@ class Process:
             os.pread(self._io_fd, 16, 0)
             # read last: if this process still exists, the other descriptor is its own
             fields = _stat_fields(os.pread(self._stat_fd, 1024, 0))
-            self.parent_pid = int(fields[1])
+            self.parent_pid, self.group = int(fields[1]), int(fields[2])
             self.start_ticks = int(fields[19])
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError) as error:
             self.close()

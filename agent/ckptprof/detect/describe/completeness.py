@@ -207,7 +207,7 @@ def _is_fully_traced(candidate: Candidate, known: Knowledge) -> bool:
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
     """Name of a required companion file that no process wrote; None if all are there or unknown."""
     written = {part.path for part in candidate.parts}
-    wanted: dict[str, str] = {}  # by their paths
+    wanted: dict[str, str] = {}  # path -> name
     for part in candidate.parts:
         if part.operations is None and not part.was_inspected_after(known.world.ended.get(part.process)):
             continue

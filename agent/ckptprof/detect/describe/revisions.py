@@ -1,4 +1,4 @@
-"""What becomes known after a save was reported: when it was durable, uploaded, and old ones deleted."""
+"""Revisions of reported saves: when one became durable, was uploaded, and old ones were deleted for it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class _FollowedSave:
 
 
 class Revisions:
-    """The saves that were reported, bounded in number and time, and what is learnt of their files."""
+    """The reported saves, bounded in number and time, and the later state of their files."""
 
     def __init__(self, known: Knowledge) -> None:
         self._known = known
@@ -100,7 +100,7 @@ class Revisions:
             return awaited.start_ns <= event.start_ns, awaited.end_ns
 
         ended = (one for one in (*self._pending.values(), *self._followed.values()) if one.end_ns <= event.end_ns)
-        # files may be overwritten: the upload contains what they contained then
+        # files may be overwritten: the upload contains their contents at that time
         for awaited in sorted(ended, key=order, reverse=True):
             upload = match_upload(event, awaited.checkpoint, awaited.paths)
             if upload is not None:
@@ -184,7 +184,7 @@ class Revisions:
     def _with_clean_up(
         self, awaited: _FollowedSave, checkpoint: Checkpoint, now_ns: int | None
     ) -> tuple[Checkpoint, bool]:
-        """Add its clean-up; the flag says whether that is settled."""
+        """Add its clean-up; also return whether that is final."""
         next_ns = self._next_save_ns(awaited)
         deletion = self._blocking_deletion(awaited, next_ns)
         cleaned_ns = max(

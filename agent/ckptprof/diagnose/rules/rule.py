@@ -29,17 +29,15 @@ class CauseRule:
     causes: tuple[Cause, ...] = ()  # what the account was spent in
     # observations that contradict the remedy, in words: with any of them the rule does not apply
     vetoes: Mapping[str, Callable[[CheckpointContext], bool]] = field(default_factory=dict)
-    # what a person reads where it is more than an account, or an account; None if the rule does not fit
+    # text for users if it is more than an account, or an account; None if the rule does not match
     words: Words | None = None
     remedy: str  # one concrete line, for any framework: it names no library
-    reference: str  # where users reported it
+    reference: str  # URL of users' reports
     without: str | None = None  # for the sentence: "with CRC off about 17 s"
-    remedy_of_restore: str | None = None  # if it is not the same
-    remedies: Mapping[str, str] = field(default_factory=dict)  # by library: that of the first one that the job uses
+    remedy_of_restore: str | None = None  # if it differs
+    remedies: Mapping[str, str] = field(default_factory=dict)  # by library: the first one that the job uses counts
     remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own
-    special_remedy: Callable[[CheckpointContext], str | None] | None = (
-        None  # the remedy where the checkpoint shows that it is another
-    )
+    special_remedy: Callable[[CheckpointContext], str | None] | None = None  # a remedy that depends on the checkpoint
 
     def match(self, context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
         """Return the account or the text that matches, None if the rule does not apply."""

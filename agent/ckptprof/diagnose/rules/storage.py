@@ -66,7 +66,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="DDN hybrid I/O (x1.7 per thread); cockroachdb PR#20449",
         without="with the usual dirty limits",
     ),
-    # Copying into the page cache is slow itself.
+    # Copying into the page cache itself is slow.
     CauseRule(
         name="copying",
         limits=(Limit.PAGE_CACHE,),
@@ -76,7 +76,7 @@ RULES: tuple[CauseRule, ...] = (
         ),
         reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",
     ),
-    # Buffered writes run into the dirty limits: a writer goes at the speed of writeback.
+    # Buffered writes reach the dirty limits: a writer is slowed to the speed of writeback.
     CauseRule(
         name="buffered",
         limits=(Limit.DEVICE,),
@@ -100,7 +100,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="kernel Documentation/admin-guide/cgroup-v2.rst, io.max",
         without="without that limit",
     ),
-    # Small or random operations straight to the device.
+    # Small or random operations directly to the device.
     CauseRule(
         name="small-io",
         limits=(Limit.SMALL_IO,),
@@ -114,7 +114,7 @@ RULES: tuple[CauseRule, ...] = (
             'read in pieces of 1 MB or more: `open(path, "rb", buffering=16 << 20)`, whole tensors instead of slices'
         ),
     ),
-    # The device is slower than it has shown to be, or than the checkpoint needs.
+    # The device is slower than observed before, or than the checkpoint needs.
     CauseRule(
         name="slow-device",
         limits=(Limit.DEVICE,),
@@ -190,7 +190,7 @@ RULES: tuple[CauseRule, ...] = (
         },
         reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
     ),
-    # The disk is not busy and the save is slow: more data is needed.
+    # The disk is not busy and the save is slow: more measurements are needed.
     CauseRule(
         name="unexplained",
         limits=(Limit.UNCLEAR,),

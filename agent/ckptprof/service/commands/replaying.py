@@ -70,7 +70,7 @@ def replay(path: Path, db: str | None, *, on_progress: Callable[[float], None] =
     except RecordingError as error:
         damage = damage or error
     decisions += _new_decisions(detector, decisions)
-    checkpoints = ordered(diagnosis.diagnose_all(latest_revisions(checkpoints)))  # so that their ids do not jump
+    checkpoints = ordered(diagnosis.diagnose_all(latest_revisions(checkpoints)))  # so that their ids have no gaps
     if timeline is not None and db is not None:
         windows += timeline.consume(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)

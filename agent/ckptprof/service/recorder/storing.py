@@ -35,7 +35,7 @@ def open_writer(
 
 
 def saved_paths(db: str | Path) -> tuple[str, ...]:
-    """Files and folders that earlier sessions saw saved; empty if they cannot be read."""
+    """Files and folders saved in earlier sessions; empty if they cannot be read."""
     try:
         with StoreReader(db) as reader:
             return tuple(reader.recent_paths(MAX_SAVED_PATHS))

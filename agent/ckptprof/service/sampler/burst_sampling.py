@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.stack_sampling import WRITES_NS, StackSampling, training_ancestors
 from ckptprof.service.sampler.thread_sampling import ThreadSampling, descriptor_budget, open_limit
 from ckptprof.service.sampler.watched_process import WatchedProcess
@@ -83,8 +84,9 @@ class GpuSampling:
 class BurstSampling:
     """Takes each kind of sample when it is due."""
 
-    def __init__(self, fs: KernelFs) -> None:
-        self._stacks = StackSampling()
+    def __init__(self, fs: KernelFs, governor: Governor) -> None:
+        self._governor = governor
+        self._stacks = StackSampling(governor)
         self._threads = ThreadSampling(fs, descriptor_budget(open_limit()))
         self._limits = ThrottleSampling(fs)
         self._gpus = GpuSampling()
@@ -103,8 +105,9 @@ class BurstSampling:
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess], *, traced: bool
     ) -> list[Sample]:
         """Return new samples; never waits. `bursting`: the watched processes that are in a burst."""
+        followed = bursting if bursting and self._governor.allows("timelines") else ()
         return [
-            *self._threads.sample(now_ns, bursting, watched, traced=traced),
+            *self._threads.sample(now_ns, followed, watched, traced=traced),
             *self._limits.sample(now_ns, bursting, watched),
             *self._stacks.sample(now_ns, bursting, watched),
             *self._gpus.sample(now_ns, bursting, watched),

@@ -54,7 +54,7 @@ _PAGE_WAITS = (
     "submit_bio_",
     "io_schedule",
 )
-MAX_RUN_US = 100_000  # of CPU time without a sleep
+MAX_RUN_US = 20_000  # of CPU time without a sleep: a tick takes some milliseconds
 ORDINARY_SECONDS = 10.0  # in the ordinary class after it ran longer
 _LEAST_PRIORITY = 1
 
@@ -169,7 +169,7 @@ class RealTimeThread:
     def __init__(self) -> None:
         """Set the limit of CPU time without a sleep; call in the main thread, which receives signals."""
         self._thread = 0
-        self._allowed = True
+        self._allowed = self._is_within_budget = True
         signal.signal(signal.SIGXCPU, self._on_cpu_limit)
         hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
         try:
@@ -180,21 +180,32 @@ class RealTimeThread:
     def run(self) -> None:
         """Apply to the calling thread, which runs the loop from now on."""
         self._thread = threading.get_native_id()
-        self._enter()
+        self._return()
+
+    def set_within_budget(self, is_within: bool) -> None:  # noqa: FBT001 - a callback
+        """Have the loop be an ordinary thread while the CPU budget is exceeded."""
+        self._is_within_budget = is_within
+        self._enter() if is_within else self._leave()
 
     def _enter(self) -> None:
-        RAISED.lower()  # a timer's thread starts with the capabilities of the loop's
-        if self._allowed:
+        if self._allowed and self._is_within_budget:
             try:
                 policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
                 os.sched_setscheduler(self._thread, policy, os.sched_param(_LEAST_PRIORITY))
             except OSError:  # not allowed here
                 self._allowed = False
 
-    def _on_cpu_limit(self, *_: object) -> None:
+    def _leave(self) -> None:
         with suppress(OSError):  # it has ended
             os.sched_setscheduler(self._thread, os.SCHED_OTHER, os.sched_param(0))
-        again = threading.Timer(ORDINARY_SECONDS, self._enter)
+
+    def _return(self) -> None:
+        RAISED.lower()  # a timer's thread starts with the capabilities of the loop's
+        self._enter()
+
+    def _on_cpu_limit(self, *_: object) -> None:
+        self._leave()
+        again = threading.Timer(ORDINARY_SECONDS, self._return)
         again.daemon = True
         again.start()
 
@@ -227,7 +238,9 @@ def main() -> None:
         os.closerange(0, 3)
         os._exit(code)
 
-    LoopRelay(sampler, end, prepare_thread=RealTimeThread().run).run()
+    thread = RealTimeThread()
+    sampler.on_budget = thread.set_within_budget
+    LoopRelay(sampler, end, prepare_thread=thread.run).run()
 
 
 if __name__ == "__main__":

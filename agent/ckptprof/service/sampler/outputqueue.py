@@ -10,6 +10,7 @@ from itertools import islice
 
 MAX_QUEUED_BYTES = 8 << 20
 _MAX_MESSAGES_PER_WRITE = 1024  # IOV_MAX
+_MAX_SLOWDOWN = 10
 
 
 class OutputQueue:
@@ -22,6 +23,11 @@ class OutputQueue:
         self._queued = 0
         self.dropped_count = 0
         self.is_broken = False
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as rarely to sample, so that the reader can keep up; after a flush 1 where it does."""
+        return 1 + (_MAX_SLOWDOWN - 1) * min(1.0, 2 * self._queued / MAX_QUEUED_BYTES)
 
     def put(self, message: bytes) -> None:
         """Queue one message, or drop it and count it if the reader is too far behind."""

@@ -7,13 +7,13 @@ import errno
 import os
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ckptprof.service.sampler.rounds import SamplingRounds
 from ckptprof.service.sampler.shares import CpuAllowance, UserPlaces, UserTurns
 from ckptprof.service.sampler.thread_sampling import max_retained_processes
 from ckptprof.service.sampler.traced_activity import UnwatchedBytes
-from ckptprof.service.sampler.watched_process import WatchedProcess
+from ckptprof.service.sampler.watched_process import OTHERS_SAVED_NS, OTHERS_SHARE, WatchedProcess
 from ckptprof_collectors import privileges
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.kernelfs import KernelFile, KernelFs, has_host_pids
@@ -26,7 +26,7 @@ from ckptprof_collectors.processes.process import (
     list_pids,
     read_parent,
 )
-from ckptprof_collectors.samples import Sample, Unavailable
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, Sample, Unavailable
 
 BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that transfers more is watched for a while
 IDLE_PATIENCE_NS = 30_000_000_000  # a process that was busy once is no longer watched after so long without activity
@@ -42,6 +42,7 @@ EXEC_AFTER_START_NS = 3_000_000_000  # so long a new process may exec another pr
 EXEC_AFTER_CHILD_NS = 1_000_000_000  # and so long one whose child has ended: a shell execs its last command
 SWEEP_SHARE = 0.004  # of a core, for the counters of processes that were idle when last read
 SWEEP_SAVED_NS = 5_000_000  # of CPU time: a thousand are all read each second
+MAX_ANCESTORS = 8  # between a candidate and what works for it
 LIST_INTERVAL_NS = 5_000_000_000  # even if the kernel shows no change
 
 
@@ -67,6 +68,8 @@ class Population:
         self._parents: dict[int, int] = {}
         self._reread_parents_ns = 0
         self.rounds = SamplingRounds()
+        self.others: dict[int, CpuAllowance] = {}  # by user: for processes that are no candidates
+        self._candidate_groups: set[int] = set()
         self.unwatched = UnwatchedBytes()
         self._swept_ns = 0
         self._turns = UserTurns()
@@ -253,7 +256,10 @@ class Population:
             if not quiet:
                 return None
             self._relax(min(quiet, key=lambda one: (one.is_training, one.activity.last_active_ns)))
-        watching = WatchedProcess(process, now_ns, keep=keep, born_since_ns=born_since_ns)
+        watching = WatchedProcess(
+            process, now_ns, keep=keep, born_since_ns=born_since_ns, others=self.others_of(process.uid)
+        )
+        watching.is_candidate = keep or self._works_for_candidate(process)
         self.watched[process.pid] = watching
         self._watched_shares.add(process.pid, process.uid)
         self.rounds.add(watching)
@@ -265,6 +271,37 @@ class Population:
         self._watched_shares.remove(pid)
         self.rounds.remove(pid)
         watching.stop()
+
+    def _works_for_candidate(self, process: Process) -> bool:
+        """Test whether a candidate started it, or feeds it through a pipe: the commands of a pipeline are one group."""
+        if process.group in self._candidate_groups:
+            return True
+        for _ in range(MAX_ANCESTORS):
+            above = self.watched.get(process.parent_pid)
+            if above is not None and above.has_signs:
+                return True
+            parent = self.known.get(process.parent_pid)
+            if parent is None:
+                return False
+            process = parent
+        return False
+
+    def others_of(self, uid: int) -> CpuAllowance:
+        """Return the CPU time that processes of a user share which are no candidates."""
+        return self.others.get(uid) or self.others.setdefault(uid, CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS))
+
+    def charge_others(self, samples: Sequence[Sample], spent_ns: int) -> None:
+        """Charge what a trace took to the users whose processes it reports and that are no candidates."""
+        files = [sample for sample in samples if isinstance(sample, FileActivity | FileLifeEvent)]
+        for sample in files:
+            watching = self.watched.get(sample.pid)
+            if watching is not None and not watching.is_candidate:
+                watching.payer.spend(spent_ns // len(files))
+
+    def _update_candidates(self) -> None:
+        self._candidate_groups = {one.process.group for one in self.watched.values() if one.has_signs}
+        for watching in self.watched.values():
+            watching.is_candidate = watching.is_candidate or self._works_for_candidate(watching.process)
 
     def watch_pid(self, pid: int, start_ticks: int, now_ns: int) -> WatchedProcess | None:
         """Watch the process with this pid and start; None if it has ended, is ours, or cannot be watched."""
@@ -294,6 +331,7 @@ class Population:
         """
         for watching in list(self.watched.values()):
             self._relax_if_idle(watching, now_ns)
+        self._update_candidates()
         during_ns, self._swept_ns = now_ns - self._swept_ns, now_ns
         transferred = self.unwatched.consume()
         if small_reads is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from ckptprof.service.sampler.burst_sampling import BurstSampling
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
 from ckptprof_collectors.abandoned import ABANDONED
@@ -58,7 +59,9 @@ class HealthCounters:
         if failures:
             self._faults[name] = failures
 
-    def snapshot(self, output: OutputQueue, population: Population, sampling: BurstSampling) -> SamplerHealth:
+    def snapshot(
+        self, output: OutputQueue, population: Population, sampling: BurstSampling, governor: Governor
+    ) -> SamplerHealth:
         """Return the current health of the whole sampler."""
         return SamplerHealth(
             ticks=self._ticks,
@@ -75,4 +78,5 @@ class HealthCounters:
             refused_lookups=WORKERS.refused + sampling.missed,
             starved_ns=self._starved_ns,
             abandoned=ABANDONED.count(),
+            left_out=governor.left_out | {"files": sum(one.refused for one in population.others.values())},
         )

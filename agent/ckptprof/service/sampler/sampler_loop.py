@@ -12,7 +12,8 @@ import mmap
 import os
 import select
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import msgspec
 import psutil
@@ -23,6 +24,7 @@ from ckptprof.service.sampler import tracing
 from ckptprof.service.sampler.activity import ProcessActivity
 from ckptprof.service.sampler.burst_sampling import BurstSampling
 from ckptprof.service.sampler.flushing import WritebackQuestions
+from ckptprof.service.sampler.governor import Governor, used_by
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.sampler_health import HealthCounters
@@ -34,7 +36,7 @@ from ckptprof_collectors import privileges, registry
 from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.collector import Collector
-from ckptprof_collectors.files.file_facts import FactFinder
+from ckptprof_collectors.files.file_facts import FactFinder, FactQuery
 from ckptprof_collectors.files.process_roots import HOST_PROCESS, OWN_PROCESS
 from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
@@ -91,7 +93,6 @@ class Sampler:
         self._population = Population(fs, own, -1 if options.only_descendants else None)
         self._facts = FactFinder(on_open=self._folders.ignore_own_open)
         self._flushing = WritebackQuestions()
-        self._burst_sampling = BurstSampling(fs)
         self._collectors, unavailable = registry.make_collectors(fs)
         self._connections = SocketOwnership(fs, self._collectors)
         self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirectReader)), None)
@@ -101,9 +102,13 @@ class Sampler:
         if self._folders.reason is not None:
             self._pending.append(Unavailable("folders", self._folders.reason))
         self._counters = HealthCounters()
+        self.governor = Governor(options.cpu_budget, lambda: used_by(options.monitor_pids))
+        self.on_budget: Callable[[bool], None] = lambda _: None  # called with whether the budget is kept, on a change
+        self._burst_sampling = BurstSampling(fs, self.governor)
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
+        self._slowdown = 1.0
         self._reported_hung: set[str] = set()
         self.stopping = False
 
@@ -129,7 +134,7 @@ class Sampler:
 
     def health(self) -> SamplerHealth:
         """Return the costs and failures of the sampler's own work so far."""
-        return self._counters.snapshot(self._output, self._population, self._burst_sampling)
+        return self._counters.snapshot(self._output, self._population, self._burst_sampling, self.governor)
 
     def drop_privileges(self) -> bool:
         """Give up privileges that only attaching needed; return whether they are gone. Call before any thread starts.
@@ -192,11 +197,13 @@ class Sampler:
         if self._population.watched or self._burst_sampling.is_busy:
             self._sample_watched(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        urgent = [one.activity for one in self._population.rounds.awake.values() if one.activity.is_urgent(now_ns)]
+        awake = self._population.rounds.awake.values()
+        urgent = [one.activity for one in awake if one.activity.is_urgent(now_ns) and one.is_followed(now_ns)]
         if urgent:
             self._last_burst_ns = now_ns
+        self._keep_budget(now_ns, saves=bool(urgent))
         if now_ns >= self._next_host_ns:
-            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
+            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS and self.governor.allows("timelines")
             rate = min(_HOST_FAST_HZ, self._options.base_hz) if fast else self._options.idle_hz
             self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
             samples.extend(self._connections.follow(now_ns, self._population.watched))
@@ -209,6 +216,16 @@ class Sampler:
         self._send(Frame(now_ns, wall_ns, tuple(read), tuple(samples)))
         self._samples = []
         return self._period_ns(now_ns, urgent)
+
+    def _keep_budget(self, now_ns: int, *, saves: bool) -> None:
+        was_within = self.governor.is_within
+        self.governor.update(now_ns, saves=saves)
+        if not self.governor.is_within:
+            for allowance in self._population.others.values():
+                allowance.drain()
+        if self.governor.is_within != was_within:
+            self.on_budget(self.governor.is_within)
+            self._next_health_ns = now_ns  # what is left out from now on is of what comes next
 
     def _new_hung(self) -> list[Unavailable]:
         """File systems that do not answer, each once: files there are not observed."""
@@ -223,7 +240,7 @@ class Sampler:
     def _period_ns(self, now_ns: int, urgent: Collection[ProcessActivity]) -> int:
         options = self._options
         is_complete, idle_hz = self._tracing.is_complete(now_ns), max(options.idle_hz, 2.0)
-        if urgent:
+        if urgent and self.governor.allows("fast sampling"):
             counted = is_complete and not any(activity.has_mappings for activity in urgent)
             rate = options.burst_hz * (tracing.BURST_RATE_SHARE if counted else 1.0)
         elif self._population.watched:
@@ -232,25 +249,27 @@ class Sampler:
                 rate = min(rate, idle_hz)
         else:
             rate = idle_hz
-        period_ns = int(_SECOND_NS / rate)
         if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
-        return period_ns
+            self._slowdown = self._output.slowdown
+        return int(_SECOND_NS / rate * self._slowdown)
 
     def _read_trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
-        started = time.perf_counter_ns()
+        started, used_ns = time.perf_counter_ns(), time.thread_time_ns()
         self._trace_samples = self._tracing.read(now_ns, previous=last)
         if self._options.attaches:
             self._trace_samples = self._family.filter_members(self._trace_samples, self._population.known)
         tracing.update_senders(self._trace_samples, self._population, now_ns)
         for question in tracing.update_watched(self._trace_samples, self._population, now_ns, offset_ns):
-            self._facts.request(question)
+            self._request(question)
         if not self._tracing.is_active:  # it failed: files closed since then are unknown
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
+        traced = self._trace_samples
         reported = self._reported_trace_samples()
         samples.extend(reported)
+        self._population.charge_others(traced, time.thread_time_ns() - used_ns)
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
         self._counters.add_cost(tracing.NAME, time.perf_counter_ns() - started)
         return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in reported)
@@ -273,7 +292,7 @@ class Sampler:
             samples.extend(self._counters.record_failure("processes", error))
             gone = []
         for watching in gone:
-            self._ask_last(watching, offset_ns)
+            self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
             trifles = self._tracing.small_reads()  # also while not used: the call clears them for the next sweep
             self._population.sweep(now_ns, samples, trifles if self._tracing.is_complete(now_ns) else None)
@@ -302,31 +321,38 @@ class Sampler:
                         self._folders.watch_place(place, watching.view)
                 if traced or watching.traced.transferred_bytes:
                     watching.apply_traced()
-                watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
+                if watching.is_followed(now_ns):
+                    watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
                 while watching.new_files:
                     self._folders.watch_checkpoint(watching.new_files.pop(), watching.view)
                 question = watching.question_if_due(now_ns, offset_ns, self._tracing.is_complete_since)
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
-                self._ask_last(watching, offset_ns)
+                self._ask_last(watching, now_ns, offset_ns)
                 continue
             except OSError as error:
                 samples.extend(self._counters.record_failure("processes", error))
                 continue
             if question is not None:
-                self._facts.request(question)
+                self._request(question)
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
-        bursting = [one for one in self._population.rounds.awake.values() if one.activity.is_in_burst()]
+        awake = self._population.rounds.awake.values()
+        bursting = [one for one in awake if one.activity.is_in_burst() and one.is_followed(now_ns)]
         samples.extend(self._burst_sampling.sample(now_ns, bursting, self._population.watched, traced=traced))
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("looks", time.perf_counter_ns() - started)
 
-    def _ask_last(self, watching: WatchedProcess, offset_ns: int) -> None:
-        question = watching.last_question(offset_ns, self._tracing.is_complete_since)
+    def _request(self, question: FactQuery) -> None:
+        if (question.folders or question.unshared_folders) and not self.governor.allows("folders"):
+            question = replace(question, folders=(), unshared_folders=())
+        self._facts.request(question)
+
+    def _ask_last(self, watching: WatchedProcess, now_ns: int, offset_ns: int) -> None:
+        question = watching.last_question(now_ns, offset_ns, self._tracing.is_complete_since)
         if question is not None:
-            self._facts.request(question)
+            self._request(question)
 
     def _read_collector(self, collector: Collector, samples: list[Sample]) -> bool:
         started = time.perf_counter_ns()
@@ -346,14 +372,15 @@ class Sampler:
     def _consume_facts(self, now_ns: int) -> list[FileFact]:
         facts = self._facts.consume()
         for fact in facts:
-            self._flushing.ingest(now_ns, fact)
             watching = self._population.watched.get(fact.pid)
+            if watching is None or watching.is_followed(now_ns):
+                self._flushing.ingest(now_ns, fact)
             if watching is not None and not fact.is_missing and not fact.is_directory:
                 watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
                 if fact.size >= WAKING_BYTES:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.view)
         for question in self._flushing.questions(now_ns, self._facts.cost.unwritten_ns):
-            self._facts.request(question)
+            self._request(question)
         self._counters.set_failures("facts", self._facts.refused)
         return facts
 
@@ -440,9 +467,9 @@ class Sampler:
             except (ProcessGone, OSError) as error:
                 if isinstance(error, ProcessGone):  # a save is truncated, not short, if its writer ended
                     self._population.forget(watching.process.pid, samples)
-                question = watching.last_question(wall_ns - now_ns, self._tracing.is_complete_since)
+                question = watching.last_question(now_ns, wall_ns - now_ns, self._tracing.is_complete_since)
             if question is not None:
-                self._facts.request(question)
+                self._request(question)
         BLOCKING_PROCESSES.reading = 0
         names += tuple(collector.name for collector in self._collectors if self._read_collector(collector, samples))
         self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))

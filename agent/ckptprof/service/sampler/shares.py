@@ -13,11 +13,12 @@ from collections.abc import Iterable, Iterator
 class CpuAllowance:
     """A budget of CPU time that refills at `share` of a core; an overdraft must refill before more is spent."""
 
-    __slots__ = ("_left_ns", "_paid_ns", "_saved_ns", "_share")
+    __slots__ = ("_left_ns", "_paid_ns", "_saved_ns", "_share", "refused")
 
     def __init__(self, share: float, saved_ns: int) -> None:
         self._share, self._saved_ns = share, saved_ns
         self._left_ns, self._paid_ns = saved_ns, 0
+        self.refused = 0  # work that was due and not done, counted by those who did not do it
 
     def left_ns(self, now_ns: int) -> int:
         """Return how much CPU time may be spent now; zero or less: none."""
@@ -28,6 +29,10 @@ class CpuAllowance:
     def spend(self, spent_ns: int) -> None:
         """Record spent CPU time."""
         self._left_ns -= spent_ns
+
+    def drain(self) -> None:
+        """Leave nothing."""
+        self._left_ns = min(0, self._left_ns)
 
 
 class UserPlaces:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.processes.python_stacks import NAME, StackSampler, find_program
@@ -24,10 +25,7 @@ CALM_INTERVAL_NS = 15_000_000_000  # the stack outside saves is still that of th
 WRITES_NS = 150_000_000  # after an observed write the process counts as writing
 SHARE = 0.001  # of a core, for one process,
 SAVED_NS = 300_000_000  # and for its first saves
-HOST_SHARE = 0.004
-HOST_SAVED_NS = 600_000_000
 MAX_TARGETS = 8  # processes that are sampled in turn
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
 
 
 class _TargetState:
@@ -85,7 +83,6 @@ class StackSchedule:
     def __init__(self) -> None:
         self._writings: dict[int, _SaveSchedule] = {}  # by the pid of the oldest process of a job
         self._targets: dict[int, _TargetState] = {}
-        self._allowance = CpuAllowance(HOST_SHARE, HOST_SAVED_NS)
         self._missed = 0  # in writings that have ended
 
     @property
@@ -111,8 +108,6 @@ class StackSchedule:
             if writing.has_ended:
                 self._missed += writing.missed
                 del self._writings[oldest]
-        if not self._writings or self._allowance.left_ns(now_ns) <= 0:
-            return []
         queues = (writing.queue for writing in self._writings.values())
         turns = (pid for turn in zip_longest(*queues) for pid in turn if pid is not None)
         return [watched[pid] for pid in turns if self._targets[pid].allowance.left_ns(now_ns) > 0]
@@ -140,7 +135,6 @@ class StackSchedule:
 
     def spend(self, pid: int, spent_ns: int) -> None:
         """Record the CPU time of a sample."""
-        self._allowance.spend(spent_ns)
         if pid in self._targets:
             self._targets[pid].allowance.spend(spent_ns)
 
@@ -148,8 +142,9 @@ class StackSchedule:
 class StackSampling(StackSchedule):
     """Takes samples when they are due, one process at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, governor: Governor) -> None:
         super().__init__()
+        self._governor = governor
         self._reader = StackSampler(find_program())
         self._sampled_pid = 0  # process of the last sample, whose cost is not accounted for yet
         self._paid_ns = 0
@@ -162,7 +157,7 @@ class StackSampling(StackSchedule):
             self.spend(self._sampled_pid, cost_ns - self._paid_ns)
             self._paid_ns = cost_ns
         due = self.due(now_ns, bursting, watched) if self._reader.is_available else []
-        for watching in due:
+        for watching in due if due and self._governor.allows("stacks") else ():
             if self._reader.request(watching.process):
                 self._sampled_pid = watching.process.pid
                 self.record_sample(now_ns, watching.process.pid)
@@ -194,15 +189,8 @@ def training_ancestors(writer: WatchedProcess, watched: dict[int, WatchedProcess
 
 def _sampling_order(members: list[WatchedProcess]) -> list[int]:
     """Pids in sampling order: lower ranks and older processes first; where there are ranks, launchers are left out."""
-    ranks = {watching.process.pid: environment_rank(watching) for watching in members}
+    ranks = {watching.process.pid: watching.rank for watching in members}
     if any(rank is not None for rank in ranks.values()):
         members = [watching for watching in members if ranks[watching.process.pid] is not None]
     members.sort(key=lambda watching: (ranks[watching.process.pid] or 0, watching.process.start_ticks))
     return [watching.process.pid for watching in members]
-
-
-def environment_rank(watching: WatchedProcess) -> int | None:
-    """Return the rank that its environment gives it."""
-    environment = watching.info.environment if watching.info is not None else {}
-    values = (environment.get(name, "") for name in _RANKS)
-    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)

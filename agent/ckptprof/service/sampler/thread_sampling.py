@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from ckptprof.service.sampler.shares import CpuAllowance
-from ckptprof.service.sampler.stack_sampling import environment_rank
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.kernelfs import KernelFs
@@ -309,10 +308,10 @@ def ranks_of_same_jobs(bursting: Iterable[WatchedProcess], watched: dict[int, Wa
     families = {_job_root_pid(watching, watched) for watching in bursting}
     found = []
     for watching in watched.values():
-        if not watching.is_training or (rank := environment_rank(watching)) is None:
+        if not watching.is_training or (rank := watching.rank) is None:
             continue
         parent = watched.get(watching.process.parent_pid)
-        if parent is not None and parent.is_training and environment_rank(parent) == rank:
+        if parent is not None and parent.is_training and parent.rank == rank:
             continue
         if _job_root_pid(watching, watched) in families:
             found.append(watching)

@@ -46,7 +46,9 @@ MAX_CHILDREN = 16_384  # short-lived ones of training processes
 MAX_STRANGERS = 64  # processes per tick that ended before they were found, whose files are queried
 MAX_FILES_EACH = 64
 SELECT_INTERVAL_NS = 1_000_000_000  # between searches for the training ones of the watched
+WATCHED, FOLLOWED, TRAINS = 1, 2, 3  # what the programs report of a process: bpf/trace.h
 LOSS_MEMORY_NS = 10_000_000_000  # after a loss of events counters are read as well
+_UNKNOWN_USER = -1
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
@@ -92,7 +94,7 @@ class Tracing:
         self.faults = 0
         self._now_ns = self._select_next_ns = 0
         self._open_sessions: dict[str, int] = {}  # reported sessions that are still open -> pid
-        self._selected: dict[int, bool] | None = None  # pids of the watched processes, and whether they train
+        self._selected: dict[int, int] | None = None  # pids of the watched processes, and what is reported of them
         self._children: dict[int, int] = {}  # pid -> start: forked by training processes, reported like them
         if wish != "poll":
             self._attach(make)
@@ -166,9 +168,9 @@ class Tracing:
     def filter_reported(self, samples: Sequence[Sample], watched: dict[int, WatchedProcess] | None) -> list[Sample]:
         """Return the samples to report: without reads of program code, as polling has none either.
 
-        Small files of processes not in `watched` (None: all are) are left out, too: a build or many shells make
-        thousands a second, which the recorder would keep for minutes. Children forked by a training process count as
-        watched: a child may write one small shard and end.
+        Small files of processes not in `watched` (None: all are), or not followed, are left out, too: a build or many
+        shells make thousands a second, which the recorder would keep for minutes. Children forked by a training
+        process count as watched: a child may write one small shard and end.
         """
         if watched is not None:
             self._learn_children(samples, watched)
@@ -185,10 +187,15 @@ class Tracing:
         if self._now_ns < self._select_next_ns and same:
             return
         self._select_next_ns = self._now_ns + SELECT_INTERVAL_NS
-        attended = {pid: watching.is_training or watching.is_required for pid, watching in watched.items()}
+        attended = {pid: self._attention(watching) for pid, watching in watched.items()}
         if self._tracer is not None and attended != self._selected:
             self._selected = attended
-            self._tracer.set_attended(dict.fromkeys(self._open_sessions.values(), False) | attended, trifle_bytes)
+            self._tracer.set_attended(dict.fromkeys(self._open_sessions.values(), FOLLOWED) | attended, trifle_bytes)
+
+    def _attention(self, watching: WatchedProcess) -> int:
+        if watching.is_training or watching.is_required:
+            return TRAINS
+        return FOLLOWED if watching.is_followed(self._now_ns) else WATCHED
 
     def _learn_children(self, samples: Iterable[Sample], watched: Mapping[int, WatchedProcess]) -> None:
         for sample in samples:
@@ -201,7 +208,10 @@ class Tracing:
                     del self._children[next(iter(self._children))]
 
     def _is_unknown(self, pid: int, start_ticks: int, watched: Mapping[int, WatchedProcess] | None) -> bool:
-        return watched is not None and pid not in watched and self._children.get(pid) != start_ticks
+        if watched is None or self._children.get(pid) == start_ticks:
+            return False
+        watching = watched.get(pid)
+        return watching is None or not watching.is_followed(self._now_ns)
 
     def _is_reported(self, sample: Sample, watched: Mapping[int, WatchedProcess] | None) -> bool:
         if isinstance(sample, FileActivity):
@@ -280,9 +290,7 @@ class TracedFamily:
                 del self._born[next(iter(self._born))]
 
 
-def update_watched(
-    samples: Iterable[Sample], population: Population, now_ns: int, wall_minus_monotonic_ns: int
-) -> list[FactQuery]:
+def update_watched(samples: Iterable[Sample], population: Population, now_ns: int, offset_ns: int) -> list[FactQuery]:
     """Pass trace samples to their watched processes, and watch processes that transfer much.
 
     Returns queries for the files of processes that ended before they were found.
@@ -304,9 +312,9 @@ def update_watched(
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
                 _update_life(sample, watching, now_ns)
     return [
-        _unmet_question(ProcessKey(*process), files, _view_of(population, *process, files), wall_minus_monotonic_ns)
+        question
         for process, files in strangers.items()
-        if files
+        if files and (question := _unmet_question(ProcessKey(*process), files, population, (now_ns, offset_ns)))
     ]
 
 
@@ -338,12 +346,6 @@ def _watch_mover(sample: FileActivity, population: Population, now_ns: int) -> W
     return watching
 
 
-def _view_of(population: Population, pid: int, start_ticks: int, files: list[FileActivity]) -> ProcessKey:
-    """Return the process whose root resolves the paths: this one, or its parent if that is watched."""
-    parent = population.watched.get(files[0].parent_pid or 0)
-    return ProcessKey(pid, start_ticks) if parent is None else parent.view
-
-
 def _update_life(event: FileLifeEvent, watching: WatchedProcess, now_ns: int) -> None:
     if not _is_code(event.path):
         watching.traced.record_thread(event.tid, event.at_ns)
@@ -355,18 +357,24 @@ def _update_life(event: FileLifeEvent, watching: WatchedProcess, now_ns: int) ->
 
 
 def _unmet_question(
-    process: ProcessKey, files: list[FileActivity], view: ProcessKey, wall_minus_monotonic_ns: int
-) -> FactQuery:
+    process: ProcessKey, files: list[FileActivity], population: Population, at_ns: tuple[int, int]
+) -> FactQuery | None:
+    """Make the query of a process that may have ended, at the cost of its parent; `at_ns`: now, and wall minus that."""
+    parent = population.watched.get(files[0].parent_pid or 0)
+    payer = population.others_of(_UNKNOWN_USER) if parent is None else parent.payer
+    if payer.left_ns(at_ns[0]) <= 0 and not (parent is not None and parent.is_candidate):
+        return None
     keys = {os.fsencode(file.path): (file.device, file.inode) for file in files if file.path is not None}
     folders = [folders_of(path) for path in keys]
     return FactQuery(
         pid=process.pid,
         start_ticks=process.start_ticks,
-        view=view,
+        view=process if parent is None else parent.view,
         files=tuple(keys),
         folders=tuple(dict.fromkeys(folder for folder, _ in folders)),
         unshared_folders=tuple(dict.fromkeys(above for _, above in folders if above is not None)),
         keys=keys,
-        since_ns=min(file.first_ns for file in files) + wall_minus_monotonic_ns - _SLACK_NS,
+        since_ns=min(file.first_ns for file in files) + at_ns[1] - _SLACK_NS,
         count_unwritten=True,
+        spend=payer.spend,
     )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
 
 from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_SAMPLE_NS, ProcessActivity
 from ckptprof.service.sampler.shares import CpuAllowance
@@ -34,15 +37,26 @@ AWAKE_TRAINING_NS = 60_000_000_000  # and one that trains: ranks wait for each o
 SHARE = 0.01  # of a core, for one process: one with tens of thousands of open files is read less often,
 SAVED_NS = 30_000_000  # but not at first: its save may be short
 MAPPINGS_SHARE = 0.005  # for reads of its mappings alone, so that its counters and open files are still read
+FACTS_SHARE = 0.01  # for the file system's answers about a candidate: above it, only those after a burst are requested
+OTHERS_SHARE = 0.004  # for files, descriptors and threads of all processes together that are no candidates
+OTHERS_SAVED_NS = 500_000_000
+RHYTHM_BURSTS = 3
+ALIKE_FACTOR = 2  # the largest is at most so many times the smallest
+_DESCRIBE_BURST_NS = 1_000_000_000  # within a burst of what is not known to train
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
 
 
 class WatchedProcess:
     """State of one watched process; every method raises ProcessGone once it has ended."""
 
-    def __init__(self, process: Process, now_ns: int, *, keep: bool, born_since_ns: int | None = None) -> None:
+    def __init__(
+        self, process: Process, now_ns: int,
+        *, keep: bool, born_since_ns: int | None = None, others: CpuAllowance | None = None,
+    ) -> None:  # fmt: skip
         """Start to watch at `now_ns`; `keep`: watch it whether or not it trains.
 
-        `born_since_ns`: it started after that, and files written since then are not known yet.
+        `born_since_ns`: it started after that, and files written since then are not known yet. `others`: the CPU time
+        that all processes share that are no candidates; None: it has an allowance of its own.
         """
         self.process = process
         self.view = WORKERS.views.record(process.pid, process.start_ticks)  # for when it has ended
@@ -50,6 +64,10 @@ class WatchedProcess:
         self.since_ns = now_ns
         self.activity = ProcessActivity(sample_since_ns=now_ns)
         self.allowance = CpuAllowance(SHARE, SAVED_NS)
+        self.is_candidate = keep
+        self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)  # that wrote a large file: start, bytes
+        self._facts_allowance = CpuAllowance(FACTS_SHARE, SAVED_NS)
+        self._others_allowance = others or CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
         self._mappings_allowance = CpuAllowance(MAPPINGS_SHARE, SAVED_NS)
         self._awake = True
         self.woken: list[WatchedProcess] = []  # the shared list to which it adds itself when it becomes active
@@ -72,7 +90,7 @@ class WatchedProcess:
         self.places_known = False  # the folders where it may save are watched
         self.new_files: list[bytes] = []  # written files, consumed by the sampler
         self.last_write_ns = 0  # last observed write to a file
-        self._wrote_bytes = 0  # since the tick before, to any target
+        self._wrote_bytes = self._burst_wrote_bytes = 0  # since the tick before and the last burst, to any target
         self._previous_wrote = 0
         self._born_since_ns = born_since_ns
         self._clock: ThreadClock | None = None
@@ -94,6 +112,27 @@ class WatchedProcess:
         """It has a machine-learning runtime mapped, or a rank."""
         info = self.info
         return info is not None and (bool(info.runtimes) or "RANK" in info.environment)
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that its environment gives it."""
+        environment = self.info.environment if self.info is not None else {}
+        values = (environment.get(name, "") for name in _RANKS)
+        return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
+
+    @property
+    def has_signs(self) -> bool:
+        """Whether it may save checkpoints by what it is or does itself."""
+        return self.is_required or self.is_training or self.rank is not None or has_rhythm(self._bursts)
+
+    @property
+    def payer(self) -> CpuAllowance:
+        """The CPU time that following its files is charged to."""
+        return self._facts_allowance if self.is_candidate else self._others_allowance
+
+    def is_followed(self, now_ns: int) -> bool:
+        """Whether its files and threads are followed: those of a candidate are, of others while that costs little."""
+        return self.is_candidate or self._others_allowance.left_ns(now_ns) > 0
 
     def ingest(self, activity: FileActivity) -> None:
         """Ingest a trace sample of this process."""
@@ -141,6 +180,7 @@ class WatchedProcess:
         )  # io_uring counts in no counter of the process
         wrote = max(io.write_chars, io.write_bytes) if io else 0
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
+        self._burst_wrote_bytes += self._wrote_bytes
         if last_ns:
             self.activity.observe(now_ns, last_ns, transferred_bytes, resident - last_resident)
         elif self._born_since_ns is not None and wrote >= ACTIVE_BYTES:
@@ -205,10 +245,12 @@ class WatchedProcess:
             self.is_awake = True
 
     def describe_due(self, now_ns: int) -> bool:
-        """Return True a few times during its imports, and at a burst if not known to train; not while it is idle."""
-        if now_ns < self._describe_next_ns or self._changed_ns <= self._described_ns:
+        """Return True a few times during its imports, and in a burst if not known to train; not while it is idle."""
+        if self._changed_ns <= self._described_ns:
             return False
-        return self._described <= len(_DESCRIBE_AGAIN_NS) or (self.activity.is_in_burst() and not self.is_training)
+        if self.activity.is_in_burst() and not self.is_training:
+            return now_ns - self._described_ns >= _DESCRIBE_BURST_NS
+        return now_ns >= self._describe_next_ns and self._described <= len(_DESCRIBE_AGAIN_NS)
 
     def describe(self, now_ns: int, samples: list[Sample]) -> None:
         """Find out which program and framework it runs; append the changes to `samples`."""
@@ -222,6 +264,7 @@ class WatchedProcess:
             if self.info is None:
                 samples.extend(describe_launchers(self.process))
             self.info = info
+            self.is_candidate = self.is_candidate or self.has_signs
             samples.append(info)
 
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
@@ -230,7 +273,7 @@ class WatchedProcess:
         mappings = activity.mappings_due(now_ns) and self._mappings_allowance.left_ns(now_ns) > 0
         if not activity.scan_due(now_ns) or (traced and not mappings):
             return
-        spent_ns = self._mappings.spent_ns
+        start_ns, spent_ns = time.thread_time_ns(), self._mappings.spent_ns
         if traced:
             mapped = self._mappings.read()
             scan, raw_paths = FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
@@ -250,6 +293,8 @@ class WatchedProcess:
                 self._remember((one.device, one.inode), raw_paths.get((one.device, one.inode)))
         if not traced:
             self._record_descriptors(scan, raw_paths)
+        if not self.is_candidate:
+            self._others_allowance.spend(time.thread_time_ns() - start_ns)
 
     def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
         files = self._files or OpenFileScanner(self.process, self._highest_descriptor)
@@ -297,14 +342,18 @@ class WatchedProcess:
         """Return the query that is due, if any: after a burst, shortly after that again, and within a long one.
 
         Folders of small files are not listed where the trace `is_complete_since` the last listing; after a loss they
-        are listed until one listing came a while after it.
+        are listed until one listing came a while after it. A query within a burst can wait: another one follows it.
         """
         activity = self.activity
-        has_ended = activity.end_if_idle(now_ns)
-        if has_ended:
+        start_ns, has_ended = activity.burst_since_ns, activity.end_if_idle(now_ns)
+        if has_ended and start_ns is not None:
             self._forget_open_files()
+            if self._has_large_file:
+                self._bursts.append((start_ns, self._burst_wrote_bytes))
+                self.is_candidate = self.is_candidate or self.has_signs
+            self._burst_wrote_bytes = 0
         midway = not has_ended and not force and activity.midway_due(now_ns)
-        due = has_ended or midway or activity.second_sample_due(now_ns)
+        due = has_ended or (midway and self.payer.left_ns(now_ns) > 0) or activity.second_sample_due(now_ns)
         if not due and not (force and (activity.is_in_burst() or activity.second_sample_ns is not None)):
             return None
         self.record_view()
@@ -312,7 +361,7 @@ class WatchedProcess:
         if not named:
             self._listed_ns = now_ns
         folders = self._sibling_folders(named=named) if self._has_large_file or named else self._candidate_folders()
-        question = self._make_question(folders, wall_minus_monotonic_ns, midway=midway)
+        question = self._make_question(folders, now_ns, wall_minus_monotonic_ns)
         if activity.second_sample_ns is None and not activity.is_in_burst():
             self._written.clear()
             self._has_large_file = False
@@ -334,9 +383,12 @@ class WatchedProcess:
         WORKERS.views.record(self.process.pid, self.process.start_ticks)
 
     def _make_question(
-        self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int, *, midway: bool = False
+        self, folders: Mapping[bytes, bool], now_ns: int, wall_minus_monotonic_ns: int
     ) -> FactQuery | None:
         if not self._written and not folders:
+            return None
+        if not self.is_followed(now_ns):
+            self._others_allowance.refused += 1
             return None
         return FactQuery(
             pid=self.process.pid,
@@ -347,10 +399,12 @@ class WatchedProcess:
             since_ns=self.activity.sample_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
             count_unwritten=True,
             unshared_folders=tuple(folder for folder, unless_shared in folders.items() if unless_shared),
-            is_midway=midway,
+            spend=self.payer.spend,
         )
 
-    def last_question(self, wall_minus_monotonic_ns: int, is_complete_since: Callable[[int], bool]) -> FactQuery | None:
+    def last_question(
+        self, now_ns: int, wall_minus_monotonic_ns: int, is_complete_since: Callable[[int], bool]
+    ) -> FactQuery | None:
         """Return the query after the process has ended, from its known files; None if there are none."""
         activity = self.activity
         if self.traced.transferred_bytes:
@@ -358,7 +412,7 @@ class WatchedProcess:
         if not activity.is_in_burst() and activity.second_sample_ns is None and not self._written:
             return None
         return self._make_question(
-            self._sibling_folders(named=is_complete_since(activity.sample_since_ns)), wall_minus_monotonic_ns
+            self._sibling_folders(named=is_complete_since(activity.sample_since_ns)), now_ns, wall_minus_monotonic_ns
         )
 
     def learn_folder(self, folder: bytes, *, unless_shared: bool = False) -> None:
@@ -387,3 +441,10 @@ class WatchedProcess:
         """Close all descriptors."""
         self.stop()
         self.process.close()
+
+
+def has_rhythm(bursts: Collection[tuple[int, int]]) -> bool:
+    """Test whether the last bursts (start, bytes) wrote alike at intervals alike, as saves do."""
+    starts, sizes = zip(*bursts, strict=True) if bursts else ((), ())
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    return len(sizes) == RHYTHM_BURSTS and all(max(some) <= ALIKE_FACTOR * min(some) for some in (sizes, gaps))
