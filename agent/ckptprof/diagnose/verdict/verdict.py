@@ -116,7 +116,9 @@ def totals(found: Accounting) -> list[tuple[Limit, float]]:
 
 def _chained(found: Accounting) -> str | None:
     """Describe that saves wait for each other, None if they do not."""
-    chained, longest = back_to_back(found.context), found.bars[0][0] if found.bars else None
+    if not found.bars:
+        return None
+    chained, longest = back_to_back(found.context), found.bars[0][0]
     is_known = longest not in (None, Limit.NONE, Limit.CPU) and found.share_of(longest) >= not_slow.LEAST_SHARE
     return waited_for(found.context) if chained is None and is_known else chained
 
