@@ -32,7 +32,7 @@ def test_the_answer_stands_first_and_says_how_sure_it_is(reports: dict[str, Repo
 
 
 @pytest.mark.parametrize(
-    ("lost", "head", "sure"), [(0, None, "likely"), (10, "at least 5 % ", "likely"), (172, "at least 86 % ", "unclear")]
+    ("lost", "head", "sure"), [(0, None, "likely"), (10, "10 samples: ", "likely"), (172, "172 samples: ", "unclear")]
 )
 def test_what_was_lost_stands_before_the_answer_and_lowers_its_confidence(
     reports: dict[str, Report], lost: int, head: str | None, sure: str

@@ -22,7 +22,7 @@ from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
 
 MAX_JOBS = 5  # jobs whose costs are listed; --json has all
 _JOB_CELLS = 60
-_SAMPLES_PER_SECOND = 10  # at most
+_SAMPLES_PER_SECOND = 10
 _MIN_LOST_SHARE = 0.01
 
 
@@ -44,15 +44,8 @@ def conclude(report: Report) -> ReportAnswer:
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
-    opening = _opening(report.checkpoints, found, _lost_share(report.watched))
+    opening = _opening(report.checkpoints, found, report.watched)
     return ReportAnswer(found, costs, (*_late(report.checkpoints), *opening))
-
-
-def _lost_share(watched: Watched) -> float:
-    """Return the share of the recorded time whose samples were lost, by the fastest rate of samples."""
-    span = ((watched.end_ns or 0) - (watched.start_ns or 0)) / 1e9
-    lost = sum(one.lost_samples for one in watched.gaps) / _SAMPLES_PER_SECOND
-    return min(1.0, lost / span) if span > 0 else 0.0
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -86,20 +79,21 @@ def _late(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
     return [("Late", f"{text}; `ckptprof show ID` shows the limitations")]
 
 
-def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None, lost: float) -> list[tuple[str, str]]:
+def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None, watched: Watched) -> list[tuple[str, str]]:
     if found is None:
         return []
-    pairs = []
-    if lost >= _MIN_LOST_SHARE:
-        text = f"at least {units.percent(lost)} of the samples: checkpoints may be missing, and their times be wrong"
-        pairs.append(("Lost", text))
+    span = ((watched.end_ns or 0) - (watched.start_ns or 0)) / 1e9
+    lost = sum(one.lost_samples for one in watched.gaps)
+    share = min(1.0, lost / _SAMPLES_PER_SECOND / span) if span > 0 else 0.0  # at most: a trace has more samples
+    text = f"{units.plural(lost, 'sample')}: checkpoints may be missing, and their times wrong"
+    pairs = [("Lost", text)] if share >= _MIN_LOST_SHARE else []
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
     sure = certainty.account_name(found.limit)  # of most of the checkpoints that it is the verdict on
     confidences = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
     sure = (
         ""
         if is_plain
-        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences) * (1 - lost))}: "
+        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences) * (1 - share))}: "
         if confidences
         else f"{sure}: "
     )
