@@ -104,7 +104,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
         imposed = found.storage is not None and found.storage.imposed
         known = [value for value in (*speeds, context.probed) if value and value > _FASTER * now]
         best = min(known, default=None) if imposed else max(known, default=None)
-        name = "the link"
+        name = "the link" if best is None else f"the link at {rate(best)}"
     else:
         best, name = _best_rate(context), "the device"
         bound = throttle(context, found.waiting)
@@ -117,7 +117,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
     floor = min(found.cpu_in_calls, found.waiting)
     if best is None:
         return floor, None
-    return max(floor, transferred / best), f"{name} at {rate(best)}"
+    return max(floor, transferred / best), name
 
 
 def _read_floor(found: Accounting) -> tuple[float, str | None]:
@@ -126,5 +126,5 @@ def _read_floor(found: Accounting) -> tuple[float, str | None]:
     now = rate_of(transferred, found.of(Limit.PAGE_FAULT))
     best = _best_rate(context)
     if best is not None and best > _FASTER * now:
-        return transferred / min(best, _MAPPED), f"the device at {rate(best)}"
+        return transferred / min(best, _MAPPED), "the device"
     return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), "copying out of the page cache"
