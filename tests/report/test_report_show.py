@@ -429,6 +429,20 @@ def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
     assert re.search("Or +run fewer jobs alongside: about 1.00 s instead of 4.00 s", text)
 
 
+@pytest.mark.parametrize(("limit", "is_told"), [(Limit.PREVIOUS_SAVE, True), (Limit.SERIALIZE, False)])
+def test_why_a_save_waited_for_another_is_told_beside_its_bars(
+    make_diagnosed: Callable[..., Checkpoint], zone: timezone, limit: Limit, *, is_told: bool
+) -> None:
+    """Of other limits the longest bar says it."""
+    made = make_diagnosed()
+    assert made.verdict is not None
+    bar = Account(limit=limit, seconds=4.0, text="compressing")
+    verdict = msgspec.structs.replace(made.verdict, limit=limit, accounts=(bar,), sentence="It waited for save 6.")
+    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
+
+    assert ("It waited for save 6." in text) is is_told
+
+
 @pytest.mark.parametrize(
     ("run", "line"),
     [
