@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero
@@ -16,6 +17,8 @@ MIN_EXTRA_SHARE = 0.3  # of a checkpoint's bytes: smaller extra amounts do not e
 _SHOWN = 0.4  # of the samples in its own code: no other function is as frequent
 _LOW = 0.08  # of all memory: the kernel reclaims
 
+is_remote: Callable[[CheckpointContext], bool] = attrgetter("is_remote")
+is_save: Callable[[CheckpointContext], bool] = attrgetter("is_save")
 Words = Callable[[CheckpointContext, tuple[AttributedTime, ...]], AttributedTime | str | None]
 
 
@@ -84,19 +87,9 @@ def stack_share_in(name: str) -> Words:
     return words
 
 
-def is_remote(context: CheckpointContext) -> bool:
-    """Select checkpoints in files behind a network."""
-    return context.is_remote
-
-
 def is_restore(context: CheckpointContext) -> bool:
     """Select restores."""
     return context.checkpoint.kind is Kind.RESTORE
-
-
-def is_save(context: CheckpointContext) -> bool:
-    """Select saves."""
-    return context.is_save
 
 
 def in_background(context: CheckpointContext, *roles: str) -> bool:
