@@ -102,6 +102,7 @@ class Gap(msgspec.Struct, frozen=True):
     start_ns: int  # epoch nanoseconds
     end_ns: int  # epoch nanoseconds
     reason: str
+    lost_samples: int = 0  # that many samples were lost in this time; 0: all
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +150,9 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     renamed: Count | None = None
     unlinked: Count | None = None
     synced: Count | None = None
+    synced_all: Count | None = (
+        None  # of these, syncs of a whole file system or of all: syncfs, sync; None: also if none
+    )
     at_least: bool = False  # the counts are lower bounds
     data_call_ns: Count | None = None  # time in calls that transferred data, sum of all threads
 

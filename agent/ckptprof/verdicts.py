@@ -38,6 +38,15 @@ class Account(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limit: Limit | None  # None: unexplained time
     seconds: float
     text: str  # description with numbers
+    runnable_seconds: float = 0.0  # of these, the time for which this work waited for a CPU
+
+
+class Alternative(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A second remedy of a checkpoint, with its own gain."""
+
+    limit: Limit
+    remedy: str
+    expected_seconds: float  # the duration with this remedy alone
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -57,6 +66,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cause: str | None = None  # the best matching rule: its short stable name
     remedy: str | None = None  # one concrete action
     reference: str | None = None  # published reference
+    alternative: Alternative | None = None  # what would also help: `remedy` removes work, this its waits, or reversed
 
 
 class InterimVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +89,7 @@ class Cost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gpu_seconds: float | None = None  # stall times GPUs
     bytes_per_second: float | None = None  # effective: bytes over duration, by the slowest rank
     bytes_per_second_per_gpu: float | None = None
-    ceiling_share: float | None = None  # of the fastest rate measured on this path
-    ceiling_from: str | None = None
+    ceiling_share: float | None = None  # of the fastest rate that `ckptprof ceiling` measured on this path
     tier: str | None = None  # DGX SuperPOD storage tier reached: light | medium | high | below
     durable_on_return: bool | None = None  # of a save: all data was on stable storage on return
     durable_bytes_per_second: float | None = None  # including sync, measured or estimated

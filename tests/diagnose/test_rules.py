@@ -144,6 +144,19 @@ def test_others_data_is_waited_for_by_sync() -> None:
     at = thread(Level.TRACE, 60, copy=1, sync=59)
     much = (device(60, 10 * GIB, busy_seconds=59),)
     assert cause(save(Level.TRACE, 60, measured(at, devices=much))) == "sync-all"
+    for metadata, name in ((Metadata(synced=1, synced_all=1), "sync-all"), (Metadata(synced=1), "slow-device")):
+        assert cause(save(Level.TRACE, 60, measured(at, devices=much), metadata=metadata)) == name
+
+
+def test_a_remedy_is_never_what_the_save_does_already() -> None:
+    """An asynchronous save on a slow device is not advised to be asynchronous."""
+    at = thread(Level.TRACE, 20, copy=1, sync=19)
+    slow = measured(at, devices=(device(20, busy_seconds=19),))
+    for mode, words in ((Mode.SYNC, True), (Mode.ASYNC, False)):
+        verdict = diagnose(save(Level.TRACE, 20, slow, mode=mode, stall_ns=ns(10))).verdict
+        assert verdict is not None
+        assert verdict.cause == "slow-device"
+        assert ("async" in (verdict.remedy or "")) is words
 
 
 def test_small_direct_writes_are_told_to_grow() -> None:

@@ -54,15 +54,15 @@ def test_who_sleeps_because_he_asked_to_is_slowed_by_nothing(level: Level) -> No
     assert told(save(level, 20, seen, ranks=2)).limit is Limit.UNCLEAR
 
 
-def test_who_lacks_a_cpu_for_a_third_of_it_is_short_of_them_whatever_it_waited_for_beside() -> None:
-    """8 of 20 s without a CPU, 11 that nothing explains: whoever it waited for lacked one, too; less surely."""
+def test_waits_for_a_cpu_are_the_limit_where_they_are_the_longest_account() -> None:
+    """18 of 20 s are; beside 11 s that nothing explains 8 s are a candidate, and 4 s the same."""
 
     def crowded(waited: float) -> Verdict:
         at = msgspec.structs.replace(thread(Level.TRACE, 20, copy=1), runqueue_ns=ns(waited))
         return told(save(Level.TRACE, 20, measured(at, devices=(device(20),))))
 
-    assert (crowded(18).limit, crowded(8).limit, crowded(4).limit) == (Limit.CPU, Limit.CPU, Limit.UNCLEAR)
-    assert crowded(8).confidence < 0.75 < crowded(18).confidence
+    assert (crowded(18).limit, crowded(8).limit, crowded(4).limit) == (Limit.CPU, Limit.UNCLEAR, Limit.UNCLEAR)
+    assert crowded(8).candidates == crowded(4).candidates == (Limit.CPU,)
 
 
 def test_numbers_that_disagree_are_unclear() -> None:
@@ -235,7 +235,7 @@ def test_what_takes_a_moment_is_nothing_unless_it_comes_so_often_that_it_costs()
 
 
 def test_a_limit_that_held_a_moment_is_none_where_the_rest_was_a_wait_for_a_processor() -> None:
-    """57 ms of the device in a save of 0.55 s of which 0.42 went by without a CPU; 0.25 s of it limit one of 0.75 s."""
+    """57 ms of the device in a save of 0.55 s of which 0.42 went by without a CPU; 0.45 s of it limit one of 0.95 s."""
 
     def one(waited: float, begin: float = 0.0) -> Checkpoint:
         took = 0.5 + waited
@@ -244,7 +244,7 @@ def test_a_limit_that_held_a_moment_is_none_where_the_rest_was_a_wait_for_a_proc
         return save(Level.TRACE, took, measured(at, devices=(under,)), begin=begin, stall_ns=ns(took))
 
     assert told(one(0.057), one(0.057, -3)).limit is Limit.NONE
-    assert told(one(0.25), one(0.25, -3)).limit is Limit.DEVICE
+    assert told(one(0.45), one(0.45, -3)).limit is Limit.DEVICE
 
 
 def test_a_device_at_its_best_is_nothing_unless_it_costs_much() -> None:

@@ -167,7 +167,7 @@ SERIALIZE = Verdict(
 )
 COST = Cost(
     stall_seconds=39.0, background_seconds=0.2, gpus=8, gpus_from="given", gpu_seconds=312.0,
-    bytes_per_second=25.5e6, bytes_per_second_per_gpu=3.2e6, ceiling_share=0.4, ceiling_from="the best save here",
+    bytes_per_second=25.5e6, bytes_per_second_per_gpu=3.2e6, ceiling_share=0.4,
     tier="below",
 )  # fmt: skip
 

@@ -98,8 +98,9 @@ def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool)
         return []
     own = 1 if verdict is None else 2  # the limit, and its sentence where there is one
     accounts = () if verdict is None else account.merge_by_limit(verdict).accounts
-    # the bars alone say it where their longest is that of the limit
-    is_drawn = bars and verdict is not None and [one.limit for one in accounts[:1]] == [verdict.limit]
+    # the bars alone say it where their longest is that of the limit, but not why a save waited for another
+    longest = accounts[0].limit if accounts else None
+    is_drawn = bars and verdict is not None and longest is verdict.limit is not Limit.PREVIOUS_SAVE
     limit = lead[: 1 if is_drawn else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]

@@ -38,6 +38,7 @@ from ckptprof.detect.events.gathering import MANY_PARTS
 from ckptprof.detect.tolerances import MAX_POINTS, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.file_calls import SYNCED_ALL
 from ckptprof.detect.world.host.known_folders import parent_folder
 from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof.detect.world.world import World
@@ -279,7 +280,10 @@ def _metadata(candidate: Candidate, world: World) -> Metadata:
     calls = world.calls
     counts = {kind: calls.count_calls(candidate.processes, kind, start_ns, end_ns) for kind in _KINDS}
     return Metadata(
-        **counts, at_least=is_incomplete or not calls.is_complete_since(start_ns), data_call_ns=data_call_ns
+        **counts,
+        synced_all=calls.count_calls(candidate.processes, SYNCED_ALL, start_ns, end_ns) or None,
+        at_least=is_incomplete or not calls.is_complete_since(start_ns),
+        data_call_ns=data_call_ns,
     )
 
 

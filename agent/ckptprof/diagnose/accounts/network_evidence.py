@@ -229,6 +229,7 @@ def _queued(context: CheckpointContext, mount: MountMeasure, data: _Requests, wa
         not context.is_save
         or mount.connections != 1
         or not slots
+        or (context.link is not None and context.link.kind == "loopback")  # its server is this host
         or not data.total_seconds
         or data.queued_seconds < MOST * data.total_seconds
     ):
@@ -245,7 +246,8 @@ def _queued(context: CheckpointContext, mount: MountMeasure, data: _Requests, wa
         f"connection of the mount: {sent:.1f} of {slots:,.0f} slots in use at the server{behind}"
     )
     free = f"the server took only {latency(data.answer)} for each"
-    return Wait(cause=Cause.ONE_CONNECTION, limit=Limit.SINGLE_WRITER, facts=(text,), excluded=(free,))
+    limit = Limit.SINGLE_WRITER if context.ranks > 1 else Limit.NETWORK
+    return Wait(cause=Cause.ONE_CONNECTION, limit=limit, facts=(text,), excluded=(free,))
 
 
 def _answered(context: CheckpointContext, data: _Requests) -> Wait | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ckptprof import units
-from ckptprof.diagnose.accounts.ranks import number_of_ranks, ranks_here, single_writer
+from ckptprof.diagnose.accounts.ranks import single_writer
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause
 from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero, rate_of, seconds
 from ckptprof.figures import stall_seconds
@@ -70,7 +70,7 @@ def blocked_before(context: CheckpointContext) -> float:
 
 
 def _state_arrived(context: CheckpointContext, before: BeforeMeasure) -> bool:
-    few = single_writer(context) is not None or ranks_here(context) == 1
+    few = single_writer(context) is not None or context.ranks_here == 1
     return few and or_zero(before.received_bytes) >= _MIN_STATE_SHARE * max(1.0, context.checkpoint.bytes)
 
 
@@ -88,7 +88,7 @@ def _max_blocked(context: CheckpointContext, *, state_arrived: bool) -> float:
     stall = stall_seconds(context.checkpoint)
     if stall is None:
         return 0.0
-    if state_arrived and number_of_ranks(context) > 1:
+    if state_arrived and context.ranks > 1:
         return most
     after = deletion(context)[1] + or_zero(seconds(context.measures.packed_ns))
     return min(most, stall if context.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
@@ -164,7 +164,12 @@ def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:
     return [
         AttributedTime(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
         AttributedTime(
-            Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"parsing what was read, but {WITHOUT_CPU}"
+            Cause.STARVED_AFTER,
+            Limit.CPU,
+            after * (1 - had_cpu),
+            f"parsing what was read, but {WITHOUT_CPU}",
+            runnable=after * (1 - had_cpu),
+            work=Cause.PARSED,
         ),
     ]
 

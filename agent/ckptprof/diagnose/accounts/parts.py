@@ -32,6 +32,7 @@ class Part(Enum):
 
 CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # timed by the trace
 STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may cause
+RUNNABLE = (Part.QUEUED, Part.STARVED)  # waits for a CPU
 IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits outside I/O
 BUSY = tuple(part for part in Part if part not in IDLE)
 

@@ -45,6 +45,11 @@ def _waits_for_others(context: CheckpointContext, _accounts: tuple[AttributedTim
     )
 
 
+def _synced_own_files(context: CheckpointContext) -> bool:
+    metadata = context.checkpoint.metadata
+    return bool(metadata.synced) and not metadata.synced_all
+
+
 def _reads_back(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
     read = sum(or_zero(one.read_bytes) for one in context.measures.threads)
     if not is_restore(context) and read >= MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
@@ -114,6 +119,7 @@ RULES: tuple[CauseRule, ...] = (
         name="sync-all",
         limits=(Limit.FLUSH, Limit.DEVICE),
         words=_waits_for_others,
+        vetoes={"the trace counted syncs, each of one file": _synced_own_files},
         remedy=(
             "give the writer a path or a real file descriptor, so that it calls fsync, not os.sync(); else use syncfs"
         ),

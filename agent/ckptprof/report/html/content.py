@@ -191,14 +191,13 @@ def _accounts(chosen: Sequence[Checkpoint]) -> list[tuple[int, str, Parts, str]]
     bars = []
     for one, verdict in drawn:
         accounts = account.merge_by_limit(verdict).accounts
-        parts = [
-            (
-                colours.css_class(part.limit),
-                part.seconds,
-                f"{certainty.account_name(part.limit)}: {units.seconds(part.seconds)}",
-            )
-            for part in accounts
-        ]
+        parts = []
+        for part in accounts:
+            style, name = colours.css_class(part.limit), certainty.account_name(part.limit)
+            works, waits = part.seconds - part.runnable_seconds, part.runnable_seconds
+            parts += [(style, works, f"{name}: {units.seconds(works)}")] if works > 0 else []
+            text = f"{name}, waiting for a CPU: {units.seconds(waits)}"
+            parts += [(f"{style} hatched", waits, text)] if waits > 0 else []
         spent = units.seconds(sum(part.seconds for part in accounts))
         bars.append((one.id, label(one), _parts(parts, longest), f"{spent}, {colours.short_limit(verdict)}"))
     return bars
@@ -327,6 +326,7 @@ def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
         gain = account.gain_text(verdict)
         lists += [
             ("To do", () if verdict.remedy is None else (verdict.remedy,)),
+            ("Or", () if verdict.alternative is None else (account.alternative_text(verdict),)),
             ("Without it", () if gain is None else (gain,)),
             *account.reasons(verdict),
         ]

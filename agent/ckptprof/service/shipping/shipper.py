@@ -71,7 +71,7 @@ def redact(one: Checkpoint) -> Checkpoint:
         overheads=tuple(msgspec.structs.replace(overhead, text="") for overhead in one.overheads),
         evidence=tuple(msgspec.structs.replace(evidence, text="") for evidence in one.evidence),
         verdict=None if one.verdict is None else _redact_verdict(one.verdict),
-        cost=None if one.cost is None else msgspec.structs.replace(one.cost, ceiling_from=None),
+        cost=one.cost,
         blind=(),
         measures=None,
         streams=(),
@@ -98,6 +98,7 @@ def _redact_verdict(verdict: Verdict) -> Verdict:
         capped_by=None,
         remedy=None,
         reference=None,
+        alternative=None,
     )
 
 
