@@ -90,8 +90,8 @@ class CheckpointContext:
 
     @property
     def _known_ranks(self) -> int:
-        known = {one.rank for one in (*self.measures.processes, *self.checkpoint.writers) if one.rank is not None}
-        return max(len(known), 1)
+        known = {one.rank for one in self.measures.processes} | {one.rank for one in self.checkpoint.writers}
+        return max(len(known - {None}), 1)
 
     @property
     def is_remote(self) -> bool:

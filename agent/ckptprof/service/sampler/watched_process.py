@@ -182,7 +182,7 @@ class WatchedProcess:
         wrote = max(io.write_chars, io.write_bytes) if io else 0
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
         self._burst_wrote_bytes += self._wrote_bytes
-        writes = io.writes if io else 0
+        writes = io.write_syscalls if io else 0
         self._burst_writes, self._previous_writes = self._burst_writes + writes - self._previous_writes, writes
         if last_ns:
             self.activity.observe(now_ns, last_ns, transferred_bytes, resident - last_resident)
