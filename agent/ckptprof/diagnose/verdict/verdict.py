@@ -75,7 +75,7 @@ def verdict(found: Accounting) -> Verdict:
         accounts=tuple(one.account for one in found.accounts),
         evidence=_evidence(found, limit, choice.reason, shown if is_named else None),
         excluded=_excluded(found, limit) if is_named else (),
-        lacking=missing,
+        missing=missing,
         candidates=choice.candidates,
         expected_seconds=promised.expected_seconds if promised is not None else None,
         capped_by=promised.capped_by if promised is not None else None,

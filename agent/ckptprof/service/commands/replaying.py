@@ -34,7 +34,7 @@ class ReplayResult:
 
     @property
     def forgotten_count(self) -> int:
-        """Number of events missing in `judged`: the detector forgets some if too many are decided at once."""
+        """Number of events missing in `events`: the detector forgets some if too many are decided at once."""
         return self.decisions[-1].number - len(self.decisions) if self.decisions else 0
 
 

@@ -58,7 +58,7 @@ class Transfer:
     closed_ns: int | None = None  # first known to be closed
     phase: Phase = Phase.OPEN
     # What is seen of it, while it is open.
-    seen_by: str = "fdinfo"
+    observed_by: str = "fdinfo"
     append: bool = False
     direct: bool = False
     unlinked: bool = False  # at each look it had no name, or none any more
@@ -257,7 +257,7 @@ class Transfer:
     @property
     def is_credited(self) -> bool:
         """Whether its process was not seen at the file: it wrote as much as was found in it, at that time."""
-        return self.seen_by == "directory"
+        return self.observed_by == "directory"
 
     @property
     def is_nameless(self) -> bool:
