@@ -1,7 +1,7 @@
 """What an agent is measured beside: jobs that train, crowds of one thing, and the goals there.
 
 All but the idle interpreters move bytes all the time, so that an agent looks at them again and again. Each proves at
-its end that it went on all the time; one that did not ends the benchmark: figures beside nothing would be no figures.
+its end that it went on all the time (contenders.proving): figures beside nothing would be no figures.
 """
 
 from __future__ import annotations
@@ -17,11 +17,22 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from contenders import ROOT, cpu_ns, tree
+from contenders import ROOT, Count, StoppedError, computing, logging_lines, proving, tree
 
 NEVER_SECONDS = 100_000.0
-LEAST_SHARE = 0.02  # of a core, by a job that trains: on the most crowded host it gets more
 _READY = 'print("ready", flush=True)\n'
+_PACK = (
+    """
+import io, os, random, shutil, sys, tarfile
+chance = random.Random(1)
+with tarfile.open("tree.tar", "w") as tar:
+    for n in range(int(sys.argv[1])):
+        one = tarfile.TarInfo(f"package_{n % 140}/module_{n}.js")
+        one.size = chance.randrange(200, 12_000)
+        tar.addfile(one, io.BytesIO(bytes(one.size)))
+"""
+    + _READY
+)
 PROGRAMS = {
     "interpreters": """
 import os, signal, sys
@@ -115,6 +126,19 @@ for one in ranks:
 """
     + _READY
     + "ranks[0].wait()",
+    # what package managers do all day: a tree of small files is unpacked and removed, again and again
+    "unpacks": _PACK
+    + """
+while True:
+    with tarfile.open("tree.tar") as tar:
+        tar.extractall("tree", filter="data")
+    shutil.rmtree("tree")
+""",
+    "untars": _PACK
+    + """
+script = "while mkdir tree && tar -xf tree.tar -C tree && rm -r tree; do :; done"
+os.execvp("sh", ["sh", "-c", script])
+""",
 }
 USUAL: Mapping[str, int] = {
     "interpreters": 2_000,
@@ -122,40 +146,24 @@ USUAL: Mapping[str, int] = {
     "mappings": 64_000,
     "threads": 5_000,
     "ranks": 64,
+    "unpacks": 7_000,
+    "untars": 7_000,
 }
-
-
-def check_alive(name: str, process: subprocess.Popen[bytes] | subprocess.Popen[str], log: Path | None = None) -> None:
-    """Raise SystemExit if it has ended, with the last words of its log."""
-    if process.poll() is not None:
-        words = "" if log is None else f": {log.read_text(errors='replace')[-500:]}"
-        raise SystemExit(f"{name} ended by itself with {process.returncode}{words}")
-
-
-def _used_ns(pid: int) -> int:
-    used = 0
-    for one in tree(pid):
-        with contextlib.suppress(OSError):
-            used += cpu_ns(one)
-    return used
 
 
 @contextlib.contextmanager
 def crowd(name: str, count: int, work: Path) -> Iterator[subprocess.Popen[str]]:
-    """Have a crowd while the block runs, with its files in `work`; raises SystemExit if it shrinks or idles."""
+    """Have a crowd while the block runs, with its files in `work`; raises StoppedError if it shrinks or idles."""
     command = [sys.executable, "-c", PROGRAMS[name], str(count)]
     with subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdout is not None
         try:
             if process.stdout.readline() != "ready\n":
-                raise SystemExit(f"the crowd {name} did not come")
-            members, used_ns = len(tree(process.pid)), _used_ns(process.pid)
-            yield process
-            check_alive(f"the crowd {name}", process)
-            if len(tree(process.pid)) < members:
-                raise SystemExit(f"the crowd {name} has become smaller")
-            if name != "interpreters" and _used_ns(process.pid) <= used_ns:
-                raise SystemExit(f"the crowd {name} stands still")
+                raise StoppedError(f"the crowd {name} did not come")
+            members = Count("members", lambda: len(tree(process.pid)))
+            moves = computing((process,), 0.0 if name == "interpreters" else 1e-4)
+            with proving(f"the crowd {name}", (process,), members, moves):
+                yield process
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -165,7 +173,7 @@ def crowd(name: str, count: int, work: Path) -> Iterator[subprocess.Popen[str]]:
 def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[subprocess.Popen[bytes]]:
     """Let a job train, and save 256 MB so often, while the block runs, first before it begins.
 
-    Raises SystemExit if it ends, computes nothing, or logs less than a third of the saves that are due.
+    Raises StoppedError if it ends, computes nothing, or logs less than a third of the saves that are due.
     """
     truth, log = directory / "truth.jsonl", directory / "job.log"
     command = [sys.executable, str(ROOT / "examples/train_numpy.py"), "--dir", str(directory / "job")]
@@ -174,23 +182,14 @@ def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[subproc
         process = subprocess.Popen(command, stdout=words, stderr=words)
     try:
         while interval_seconds < NEVER_SECONDS and not truth.exists():
-            check_alive("the job", process, log)
-            time.sleep(0.1)
-        began, used_ns, saves = time.monotonic(), cpu_ns(process.pid), _lines(truth)
-        yield process
-        check_alive("the job", process, log)
-        seconds = time.monotonic() - began
-        if cpu_ns(process.pid) - used_ns < LEAST_SHARE * seconds * 1e9:
-            raise SystemExit("the job does not train")
-        if _lines(truth) - saves < int(seconds / interval_seconds / 3):
-            raise SystemExit(f"the job logged {_lines(truth) - saves} saves in {seconds:.0f} s")
+            with proving("the job", (process,), log=log):
+                time.sleep(0.1)
+        saves = logging_lines(truth, 1 / (3 * interval_seconds))
+        with proving("the job", (process,), computing((process,)), saves, log=log):
+            yield process
     finally:
         process.kill()
         process.wait()
-
-
-def _lines(path: Path) -> int:
-    return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 @dataclass(frozen=True)
@@ -232,4 +231,6 @@ SITUATIONS: Mapping[str, Situation] = {
     "mappings": crowded("mappings", Goal(1.0)),
     "threads": crowded("threads", Goal(1.0)),
     "ranks": crowded("ranks", Goal(3.0), in_turns=True),
+    "unpacks": crowded("unpacks", Goal(5.0), in_turns=True),
+    "untars": crowded("untars", Goal(5.0), in_turns=True),
 }

@@ -15,10 +15,10 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,6 +61,56 @@ def free_port() -> int:
         sock.bind(("127.0.0.1", 0))
         port: int = sock.getsockname()[1]
         return port
+
+
+class StoppedError(SystemExit, RuntimeError):
+    """What a benchmark measures beside did not go on: there are no figures, and the exit code is 1."""
+
+
+class Count(NamedTuple):
+    """What shows that a program goes on: what is counted, how many there are now, and the least growth per second."""
+
+    of: str
+    now: Callable[[], float]
+    least: float = 0.0
+
+
+@contextlib.contextmanager
+def proving(
+    name: str, processes: Sequence[subprocess.Popen[Any]], *counts: Count, log: Path | None = None
+) -> Iterator[None]:
+    """Raise StoppedError at the end of the block if a process has ended or a count has not grown enough.
+
+    The message has the last words of `log`. A count that grows by less than one in the block may stand still.
+    """
+    began, before = time.monotonic(), [count.now() for count in counts]
+    yield
+    seconds = time.monotonic() - began
+    words = "" if log is None else f": {log.read_text(errors='replace')[-500:]}"
+    for process in processes:
+        if process.poll() is not None:
+            raise StoppedError(f"{name} ended by itself with {process.returncode}{words}")
+    for count, start in zip(counts, before, strict=True):
+        if (grown := count.now() - start) < int(count.least * seconds):
+            raise StoppedError(f"{name}: {count.of} grew by {grown:g} in {seconds:.0f} s{words}")
+
+
+def computing(processes: Sequence[subprocess.Popen[Any]], share: float = 0.02) -> Count:
+    """Count the CPU time of processes and their descendants; the least is a share of a core."""
+
+    def used_ns() -> int:
+        used = 0
+        for one in (pid for process in processes for pid in tree(process.pid)):
+            with contextlib.suppress(OSError):
+                used += cpu_ns(one)
+        return used
+
+    return Count("ns of CPU", used_ns, share * 1e9)
+
+
+def logging_lines(path: Path, least: float) -> Count:
+    """Count the lines of a log."""
+    return Count("lines of its log", lambda: len(path.read_bytes().splitlines()) if path.exists() else 0, least)
 
 
 class Contender:
@@ -108,7 +158,7 @@ class Contender:
                     break
                 time.sleep(0.1)
         if ended is not None and kind is None:
-            raise SystemExit(f"{self.name} ended by itself with {ended}: its figures are none")
+            raise StoppedError(f"{self.name} ended by itself with {ended}: its figures are none")
 
     def cpu_ns(self) -> int:
         """Return the CPU time it and its children have used so far."""
@@ -195,8 +245,11 @@ def _answers(url: str) -> bool:
 
 @contextlib.contextmanager
 def scraping(urls: Sequence[str], every_seconds: float = 1.0) -> Iterator[None]:
-    """Scrape all of these pages again and again, in a thread of its own, while the block runs."""
-    over = threading.Event()
+    """Scrape all of these pages again and again, in a thread of its own, while the block runs.
+
+    Raises StoppedError at its end if not one in three scrapes succeeded.
+    """
+    over, done = threading.Event(), []
 
     def go_on() -> None:
         due = time.monotonic() + every_seconds
@@ -205,11 +258,13 @@ def scraping(urls: Sequence[str], every_seconds: float = 1.0) -> Iterator[None]:
             for url in urls:
                 with contextlib.suppress(OSError):
                     scrape(url)
+                    done.append(1)
 
     thread = threading.Thread(target=go_on, daemon=True)
     thread.start()
     try:
-        yield
+        with proving("scraping", (), Count("answers", done.__len__, 1 / (3 * every_seconds) if urls else 0.0)):
+            yield
     finally:
         over.set()
         thread.join()
@@ -238,7 +293,9 @@ def sleepers(count: int) -> Iterator[list[int]]:
     )
     assert shell.stdout is not None
     try:
-        yield [int(shell.stdout.readline()) for _ in range(count)]
+        pids = [int(shell.stdout.readline()) for _ in range(count)]
+        with proving("the idle processes", (shell,), Count("processes", lambda: len(tree(shell.pid)))):
+            yield pids
     finally:
         os.killpg(shell.pid, 15)
         shell.wait()

@@ -30,7 +30,7 @@ from typing import Any
 
 from beside import SITUATIONS, Goal
 from ckptprof.service.title import set_title
-from contenders import Contender, agent, isolate, node_exporter, scraping, tree
+from contenders import Contender, agent, isolate, node_exporter, proving, scraping, tree
 from figures import machine, markdown, median, parser, show
 
 LEVELS = ("trace", "poll")
@@ -189,7 +189,8 @@ def burners() -> Iterator[Callable[[int], float]]:
                 print(count, file=one.stdin, flush=True)
             return max(float(one.stdout.readline()) for one in found if one.stdout is not None)
 
-        yield burn
+        with proving("the job on all cores", found):
+            yield burn
 
 
 def wall_clock(guests: Sequence[Guest], options: Any) -> list[dict[str, Any]]:

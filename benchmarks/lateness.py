@@ -14,6 +14,7 @@ import sys
 import time
 from typing import Any
 
+from contenders import computing, proving
 from figures import parser, quantile, show
 
 BUSY = "while True: pass"
@@ -42,8 +43,11 @@ print(json.dumps(timed.late[int(rate):] or timed.late))  # the first second find
 def lateness_ms(seconds: float, hz: float, busy: int, setup: list[str]) -> list[float]:
     """Return the lateness of every tick; raises CalledProcessError where the scheduling is not allowed."""
     with contextlib.ExitStack() as stack:
-        for _ in range(busy):
-            stack.callback(_end, subprocess.Popen([sys.executable, "-c", BUSY]))
+        loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(busy)]
+        for one in loops:
+            stack.callback(one.wait)
+            stack.callback(one.kill)
+        stack.enter_context(proving("the busy loops", loops, computing(loops)))
         sampler = subprocess.Popen(
             [*setup, sys.executable, "-c", SAMPLER, str(hz)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -52,14 +56,6 @@ def lateness_ms(seconds: float, hz: float, busy: int, setup: list[str]) -> list[
     if sampler.returncode:
         raise subprocess.CalledProcessError(sampler.returncode, setup)
     return [late_ns / 1e6 for late_ns in json.loads(out)]
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    ended = process.poll()
-    process.kill()
-    process.wait()
-    if ended is not None:
-        raise SystemExit(f"a busy loop ended by itself with {ended}")
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contenders import ROOT
+from contenders import ROOT, computing, proving
 from figures import markdown, parser, show
 
 sys.path[:0] = [str(ROOT / "benchmarks/holdout"), str(ROOT / "tests/e2e/faults"), str(ROOT / "tests/e2e")]
@@ -141,9 +141,8 @@ def _loops(count: int) -> Iterator[None]:
     """Keep so many other programs busy."""
     loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
-        yield
-        if any(loop.poll() is not None for loop in loops):
-            raise RuntimeError("a busy loop ended by itself")
+        with proving("the busy loops", loops, computing(loops)):
+            yield
     finally:
         for loop in loops:
             loop.kill()

@@ -30,6 +30,8 @@ from ckptprof_collectors.ebpf import trace as trace_module
 from ckptprof_collectors.ebpf.hooks import ESSENTIAL_HOOKS, OPTIONAL_HOOKS, Hook
 from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
+from ckptprof_collectors.samples import TraceHealth
+from contenders import StoppedError, proving
 from figures import median, parser, show
 
 C_SOURCE = r"""
@@ -139,11 +141,12 @@ def none() -> Iterator[Sequence[str]]:
 
 @contextlib.contextmanager
 def traced() -> Iterator[Sequence[str]]:
-    """Trace every process of the host, as the agent does."""
+    """Trace every process of the host, as the agent does; raises StoppedError if it counted no call."""
     trace = EbpfTrace(KernelFs())
     try:
         yield ()
-        trace.read()
+        if not any(isinstance(one, TraceHealth) and one.calls for one in trace.read(final=True)):
+            raise StoppedError("the trace counted no call")
     finally:
         trace.close()
 
@@ -191,7 +194,8 @@ def by_bpftrace() -> Iterator[Sequence[str]]:
             if not line:
                 raise SystemExit("bpftrace does not attach")
         time.sleep(0.2)  # BEGIN runs before the last of its probes
-        yield ()
+        with proving("bpftrace", (process,)):
+            yield ()
     finally:
         process.kill()
         process.wait()
@@ -257,8 +261,8 @@ def row(way: str, call: str, pairs: Mapping[tuple[str, int], list[tuple[float, f
 
 
 @contextlib.contextmanager
-def following(watched: Mapping[int, bool] | None) -> Iterator[Sequence[str]]:
-    """Trace all, and count what these processes send and receive if one of them trains (True); None: our children's."""
+def following(watched: Mapping[int, int] | None) -> Iterator[Sequence[str]]:
+    """Trace all, and count what these processes send and receive if one of them trains (3); None: our children's."""
     trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),)) if watched is None else EbpfTrace(KernelFs())
     try:
         if watched is not None:
@@ -293,7 +297,7 @@ def main() -> None:
         beside: dict[str, Way] = {
             "none again": none,
             "nobody trains": lambda: following({}),
-            "somebody else trains": lambda: following({os.getpid(): True}),
+            "somebody else trains": lambda: following({os.getpid(): 3}),
             "followed": lambda: following(None),
         }
         rows += measure(program, SENDS, SENDS_PER_RUN, beside, options)

@@ -26,6 +26,7 @@ class Kind(str, Enum):
 
 CUT_AT_START = "cut-at-start"  # evidence: monitoring started during it
 CUT_AT_END = "cut-at-end"  # evidence: monitoring ended during it
+LATE = "late"  # evidence: the recorder was behind when it decided
 CUT_BETWEEN = "cut-between"  # evidence: monitoring restarted during it; both parts are reported as one
 
 
@@ -37,7 +38,7 @@ class Status(str, Enum):
 
 
 class Risk(str, Enum):
-    """Why a checkpoint that looks complete may restore wrongly; also names of evidence without a weight."""
+    """Why a seemingly complete checkpoint may restore wrongly; also names of evidence without a weight."""
 
     SHARED_PATH = "shared-path"  # several processes of the job wrote the same bytes of a file
     NOT_REPLACED = "not-replaced"  # still the placeholder copy that training was to overwrite
@@ -58,6 +59,9 @@ class Mode(str, Enum):
 
     SYNC = "sync"
     ASYNC = "async"
+
+
+LEFT_OUT = "left out to keep the CPU budget of ckptprof"  # the end of that limitation
 
 
 class Level(str, Enum):

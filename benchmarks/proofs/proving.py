@@ -22,7 +22,7 @@ import psutil
 from livecommand import CKPTPROF, Ckptprof, sampler_of
 from tests.leftovers import own
 
-from contenders import free_port
+from contenders import free_port, logging_lines, proving
 
 PYTHON = shutil.which("python3", path="/usr/bin") or sys.executable  # one that any user may run
 READY_SECONDS = 90.0
@@ -205,7 +205,10 @@ def live(work: Path, **settings: Any) -> Iterator[Live]:
 
 @contextlib.contextmanager
 def saving(work: Path, size: int, seconds: float, pause: float) -> Iterator[Path]:
-    """Save in a folder `job` below this one all the while; return the file of the truth."""
+    """Save in a folder `job` below this one all the while; return the file of the truth.
+
+    Raises StoppedError at the end if it ended before, or logged less than a third of the saves that were due.
+    """
     home = work / "job"
     home.mkdir(exist_ok=True)
     job = subprocess.Popen(
@@ -214,7 +217,8 @@ def saving(work: Path, size: int, seconds: float, pause: float) -> Iterator[Path
         env={"RANK": "0", "PATH": os.environ["PATH"]},
     )
     try:
-        yield home / "truth"
+        with proving("the job", (job,), logging_lines(home / "truth", 1 / (3 * (seconds + pause)))):
+            yield home / "truth"
     finally:
         job.terminate()
         job.wait()

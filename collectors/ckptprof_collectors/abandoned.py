@@ -1,8 +1,8 @@
 """Children and threads that do not end: left behind, counted, and bounded in number.
 
-A call to a file system or a driver that does not answer ignores SIGKILL (state D), so a wait for who makes it may last
-for ever. Each wait here has a bound; what has not ended by then is left to this list, which is polled without waiting.
-While `MAX_PER_KIND` of one kind are on it, no more work of that kind begins.
+A call to a file system or a driver that does not answer ignores SIGKILL (state D), so a wait for its caller may never
+end. Each wait here has a timeout; children and threads that have not ended by then go onto this list, which is polled
+without waiting. While `MAX_PER_KIND` of one kind are on it, no more work of that kind starts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ckptprof_collectors.privileges import RAISED
 T = TypeVar("T")
 
 MAX_PER_KIND = 4
-JOIN_SECONDS = 5.0  # for a thread of ours to end that was asked to
-END_SECONDS = 0.5  # for a child to end that was killed
+JOIN_SECONDS = 5.0  # for a thread to end after a request
+END_SECONDS = 0.5  # for a killed child to end
 _FUSE = b"request_wait_answer"  # fs/fuse/dev.c
 
 
@@ -32,25 +32,25 @@ class _AbandonedWork(NamedTuple):
 
 
 class AbandonedWork:
-    """What did not end in time; any thread may call any method, and none waits."""
+    """Children and threads that did not end in time; any thread may call any method, and none waits."""
 
     def __init__(self) -> None:
         self._entries: list[_AbandonedWork] = []
         self._lock = threading.Lock()
 
     def add(self, kind: str, has_ended: Callable[[], bool], *, user: int = 0) -> None:
-        """Leave work of a kind behind, caused by a process of a user; `has_ended` is polled and never waits."""
+        """Add work of a kind, caused by a process of `user`; `has_ended` is polled and never waits."""
         with self._lock:
             self._entries.append(_AbandonedWork(kind, user, has_ended))
 
     def remove_ended(self) -> None:
-        """Drop what has ended by now."""
+        """Drop the work that has ended."""
         if self._entries:
             with self._lock:
                 self._entries = [one for one in self._entries if not one.has_ended()]
 
     def count(self, kind: str | None = None, *, user: int | None = None) -> int:
-        """Count what has not ended: all, of a kind, or of a user."""
+        """Count the work that has not ended: all, of a kind, or of a user."""
         return sum(kind in (None, one.kind) and user in (None, one.user) for one in self._entries)
 
     def is_full(self, kind: str) -> bool:
@@ -96,7 +96,7 @@ def uninterruptible_sleep(task: int) -> bytes | None:
 
 
 def _read(task: int, name: str) -> bytes:
-    with RAISED, open(f"/proc/{task}/{name}", "rb", buffering=0) as file:  # it may be hidden, or hold capabilities
+    with RAISED, open(f"/proc/{task}/{name}", "rb", buffering=0) as file:  # it may be hidden, or have capabilities
         return file.read(1024)
 
 

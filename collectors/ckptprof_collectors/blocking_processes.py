@@ -1,9 +1,9 @@
-"""Processes that hold whoever reads their files in /proc, and are not read meanwhile.
+"""Processes that block the readers of their files in /proc, and are not read for that time.
 
-Such a read waits for two locks of the process (`exec_update_lock` and `mmap_lock`; fs/proc/base.c), and a process keeps
-them for as long as it likes: it calls exec(2) with a file open whose server, its own, does not answer to the closing
-of it. Nothing but the end of the reader ends such a read: it knows no time limit, and only a deadly signal.
-So whoever reads leaves his thread there, and another one goes on without that process.
+Such a read waits for two locks of the process (`exec_update_lock` and `mmap_lock`; fs/proc/base.c), which a process can
+hold for ever: it calls exec(2) with a file open whose server, its own, does not answer the close. The read has no
+timeout, and only a fatal signal to the reader ends it. So the reader's thread is left behind, and another one continues
+without that process.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from ckptprof_collectors.privileges import RAISED
 
-MAX_PER_USER = 2  # processes of one user that may hold a thread each: then none of his is read
+MAX_PER_USER = 2  # blocking processes of one user: then no process of that user is read
 MAX_REFUSED_SECONDS = 3600.0
-_RANGE_BITS = 16  # user namespaces are given ranges of so many ids: one user can take as many names
+_RANGE_BITS = 16  # user namespaces have ranges of so many ids, all of one user
 _ALL_IDS = b"4294967295"
 
 
@@ -29,25 +29,23 @@ class _BlockedRead(NamedTuple):
 
 
 class BlockingProcesses:
-    """Which processes are not to be read; every method may be called by any thread, and none waits."""
+    """The processes that must not be read; any thread may call any method, and none waits."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         self._proc = os.fsencode(proc)
         self._blocked: dict[int, _BlockedRead] = {}
-        self._refused: dict[int, int] = {}  # user: until when
-        self._previous_refusals: dict[
-            int, tuple[float, int]
-        ] = {}  # user: for how long he was refused last, and until when
+        self._refused: dict[int, int] = {}  # user -> until when
+        self._previous_refusals: dict[int, tuple[float, int]] = {}  # user -> duration of the last refusal, and its end
         self.reading = 0  # the process that the sampler's loop reads now; 0: none
-        self.changes = 0  # of who is to be read
+        self.changes = 0  # of the set of processes to be read
 
     def add(self, pid: int, has_returned: Callable[[], bool], *, counts: int = 1) -> None:
-        """Read a process no more until it lets go of a thread; it `counts` as so many of its user's."""
+        """Stop reading a process until `has_returned`; it `counts` as so many of its user's."""
         self._blocked[pid] = _BlockedRead(self.user_of(pid), has_returned, counts)
         self.changes += 1
 
     def refuse(self, user: int, seconds: float) -> None:
-        """Read no process of a user for a while, twice as long as before if that was lately; root's always are."""
+        """Stop reading a user's processes for a while, twice as long if refused recently; never root's."""
         if user:
             now_ns = time.monotonic_ns()
             previous_seconds, until_ns = self._previous_refusals.get(user, (0.0, 0))
@@ -77,7 +75,7 @@ class BlockingProcesses:
         return sorted({one.user for one in list(self._blocked.values())} | set(self._refused))
 
     def remove_ended(self) -> None:
-        """Read those again that have let go."""
+        """Allow reads of processes that no longer block."""
         now_ns = time.monotonic_ns()
         for pid, one in list(self._blocked.items()):
             if one.has_returned():
@@ -91,7 +89,7 @@ class BlockingProcesses:
     def user_of(self, pid: int) -> int:
         """User of a process, 0 if it has ended; negative for all ids of one range of a user namespace.
 
-        The folder itself tells it without a lock, and also of a process that is not dumpable.
+        The owner of the folder needs no lock, and is right also for a process that is not dumpable.
         """
         folder = self._proc + b"/%d" % pid
         try:
@@ -106,4 +104,4 @@ class BlockingProcesses:
         return uid
 
 
-BLOCKING_PROCESSES = BlockingProcesses()  # of this process: the threads that are held are the process's
+BLOCKING_PROCESSES = BlockingProcesses()  # one for this process, as its threads are blocked

@@ -23,10 +23,10 @@ class Collector(Protocol):
     def read(self) -> Sequence[Sample] | None:
         """Read the samples that changed since the previous call (all of them at the first); raises OSError.
 
-        None: nothing was read, as it is not time yet. What it tells of has not stood still since then.
+        None: not due yet, so nothing was read. Its counters may have changed.
         """
         ...
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         ...

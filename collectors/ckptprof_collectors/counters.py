@@ -1,6 +1,6 @@
-"""How the counters of a sample are kept and shown: declared once, beside its fields.
+"""Declarations of counters: which fields of a sample the timeline stores, and how `/metrics` shows them.
 
-The timeline keeps each declared field as the kernel gives it; `/metrics` shows those with a metric, in base units.
+The timeline stores each declared field in the kernel's unit; `/metrics` shows those with a metric, in base units.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SECTOR_BYTES = 512  # always, whatever the device says (Documentation/block/stat
 
 
 class Unit(Enum):
-    """What a field counts. On the metrics page are seconds and bytes only."""
+    """Unit of a field. The metrics page converts to seconds and bytes."""
 
     ONE = 1  # shown as it is: bytes, operations, ticks
     SECTOR = SECTOR_BYTES
@@ -27,7 +27,7 @@ class Unit(Enum):
 
 @dataclass(frozen=True)
 class CounterField:
-    """One field of a sample. Without a metric it is kept, but not shown."""
+    """One field of a sample. Without a metric it is stored, but not shown."""
 
     field: str
     metric: str | None = None  # its name without `ckptprof_`; as node_exporter calls it after `node_`, if it does
@@ -43,14 +43,16 @@ class CounterGroup:
     entity: str  # in the timeline: disk:vda, memory
     columns: tuple[CounterField, ...]  # in the order of the metrics page; the timeline takes that of the sample
     name: tuple[str, ...] = ()  # the fields that name the entity; none: the host has one
-    collector: str | None = None  # reads every entity each time, so that silence means unchanged; None: of processes
-    gone_entity: str | None = None  # what `Gone.entity` calls one that has left
+    collector: str | None = (
+        None  # reads all entities at each read, so that no sample means unchanged; None: of processes
+    )
+    gone_entity: str | None = None  # its `EntityGone.entity`
     labels: tuple[str, ...] = ()  # of its series: the parts of its name between slashes
-    excluded: tuple[str, ...] = ()  # fields that are not kept
+    excluded: tuple[str, ...] = ()  # fields that are not stored
 
 
 class TransferFields(NamedTuple):
-    """The fields that tell what an entity moved."""
+    """The fields with the bytes that an entity transferred."""
 
     inbound: str  # the host
     outbound: str
@@ -58,7 +60,7 @@ class TransferFields(NamedTuple):
     busy_ms: str | None  # in which it was busy
 
 
-# By the entity of `Counted`: what moves bytes into and out of the host
+# By `CounterGroup.entity`: the entities that transfer bytes into and out of the host
 TRANSFER_FIELDS = {
     "disk": TransferFields("read_sectors", "write_sectors", SECTOR_BYTES, "io_ms"),
     "nic": TransferFields("rx_bytes", "tx_bytes", 1, None),

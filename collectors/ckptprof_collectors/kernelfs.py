@@ -1,4 +1,4 @@
-"""Where the kernel's files are: the one place through which every collector reaches them."""
+"""Paths of the kernel's files, through which every collector reads them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pathlib import Path
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")  # the unit of /proc/vmstat
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _MAX_COUNTER = 1 << 63
-_MAX_READ_BYTES = 64 << 10  # of a file of a few lines, whatever there is
-DEBUGFS_LIMITATION = (  # why the counters of some clients are not told
+_MAX_READ_BYTES = 64 << 10  # of a file that should have a few lines
+DEBUGFS_LIMITATION = (  # why the counters of some clients are missing
     "the counters of its client: reading /sys/kernel/debug needs CAP_DAC_READ_SEARCH and a kernel without lockdown"
 )
 
 
 class UnavailableError(Exception):
-    """A collector cannot work on this host; its text is the reason, fit to be shown to a person."""
+    """A collector cannot work on this host; its text is the reason, for users."""
 
     permission = False  # only privileges are missing
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFs:
-    """Roots of /proc, /sys, /dev and /run; tests give trees of their own."""
+    """Roots of /proc, /sys, /dev and /run; tests use their own trees."""
 
     proc: Path = Path("/proc")
     sys: Path = Path("/sys")
@@ -32,7 +32,7 @@ class KernelFs:
 
     @property
     def is_live(self) -> bool:
-        """Test whether these are the machine's own files, so that udev and ioctls may be asked too."""
+        """Test for the machine's own files, for which udev and ioctls may be used, too."""
         return self.proc == Path("/proc") and self.sys == Path("/sys")
 
 
@@ -50,7 +50,7 @@ def has_host_pids(fs: KernelFs) -> bool | None:
 def read_start_ticks(folder: bytes) -> int | None:
     """Start of a process of /proc, in clock ticks; None if it is not shown. Raises OSError.
 
-    Its main thread tells it at once; /proc/PID/stat adds up all threads (measured with 5,000: 314 us, not 11).
+    Read from its main thread, since /proc/PID/stat sums up all threads (measured with 5,000: 314 us instead of 11).
     """
     fields = read_once(folder + b"/task/" + os.path.basename(folder) + b"/stat", 1024).rpartition(b")")[2].split()
     return int(fields[19]) if len(fields) > 19 and fields[19].isdigit() else None

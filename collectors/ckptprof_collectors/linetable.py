@@ -1,4 +1,4 @@
-"""A kernel file with one line per entity, read again and again: which lines differ, which entities came and went."""
+"""A kernel file with one line per entity, read repeatedly: which lines changed, which entities are new or gone."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ _INVALID_NAMES = frozenset(
 
 
 class LineTable:
-    """The lines as they were. They are compared as bytes and by position, so what did not change is never parsed."""
+    """The lines of the last read. They are compared as bytes and by position, so unchanged ones are never parsed."""
 
     def __init__(self, name_of: Callable[[bytes], bytes | None]) -> None:
-        """Start empty; `name_of` returns the entity of a line, None if it has none; one that names no file is none."""
+        """`name_of` returns the entity of a line, None if it has none; names that cannot be file names are ignored."""
         self._line_name = name_of
         self._data = b""
         self._lines: list[bytes] = [b""]
         self._names: list[bytes | None] = [None]
-        self.lines_by_name: dict[bytes, bytes] = {}  # as of the last time that an entity came or went
+        self.lines_by_name: dict[bytes, bytes] = {}  # as of the last change of the set of entities
         self.arrived: frozenset[bytes] = NO_NAMES  # with the last update
         self.departed: frozenset[bytes] = NO_NAMES
 
     def update(self, data: bytes) -> list[bytes]:
-        """Take the file as it is now; return the lines that are new or differ."""
+        """Compare with the current contents; return the lines that are new or changed."""
         if self.arrived or self.departed:
             self.arrived = self.departed = NO_NAMES
         if data == self._data:
@@ -50,7 +50,7 @@ class LineTable:
         return None if name is None or b"\0" in name or b"/" in name or name in _INVALID_NAMES else name
 
     def samples(self, data: bytes, parse: Callable[[bytes], T | None]) -> list[T]:
-        """Take the file as it is now; return the samples of the lines that are new or differ and are well formed."""
+        """Compare with the current contents; return the samples of new or changed lines, malformed ones left out."""
         return [sample for line in self.update(data) if (sample := parse(line)) is not None]
 
     def _relist(self, lines: list[bytes], before: list[bytes]) -> list[bytes]:

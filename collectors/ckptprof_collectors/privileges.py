@@ -1,13 +1,13 @@
-"""Capabilities: none is effective but in the operations that need one (capget(2), capset(2), capabilities(7)).
+"""Capabilities: effective only in the operations that need them (capget(2), capset(2), capabilities(7)).
 
-Two need some: to read /proc and the files of other users' processes, in the sampler's tick and its workers; and to
-read what is root's alone (a TLS key, measured ceilings), in the recorder. They run `with RAISED`. What parses requests,
-frames or output of other programs holds none. Each thread has sets of its own, and begins with those of its starter.
+Two operations need some: reading /proc and the files of other users' processes, in the sampler's tick and its workers;
+and reading root's own files (a TLS key, measured ceilings), in the recorder. They run `with RAISED`. Code that parses
+requests, frames or output of other programs has none. Each thread has its own sets, and starts with its starter's.
 
-Those of eBPF are given up once the programs are attached.
-What is attached stays attached, and a map is read through its descriptor. Whether that asks for a capability depends
-on the kernel: before 5.19 (c8644cd0efe7, "refine kernel.unprivileged_bpf_disabled behaviour") every bpf(2) call does
-while `kernel.unprivileged_bpf_disabled` is set. So it is tried, and taken back where it does not work.
+Those of eBPF are dropped once the programs are attached. They stay attached, and maps are read through descriptors.
+Some kernels require a capability for that: before 5.19 (c8644cd0efe7, "refine kernel.unprivileged_bpf_disabled
+behaviour") every bpf(2) call does while `kernel.unprivileged_bpf_disabled` is set. So the drop is tried, and undone if
+reads fail.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PR_CAP_AMBIENT_LOWER = 3
 _PR_SET_DUMPABLE = 4
 _PR_CAPBSET_READ = 23
 _HALF = 0xFFFFFFFF
-_LIBC = ctypes.PyDLL(None, use_errno=True)  # each call takes less than to give the interpreter's lock away
+_LIBC = ctypes.PyDLL(None, use_errno=True)  # each call is shorter than a release of the GIL
 
 
 @dataclass(frozen=True)
@@ -67,9 +67,9 @@ def read_capabilities() -> Capabilities:
 
 
 def are_in_bounding_set(*capabilities: int) -> bool:
-    """Test whether the bounding set allows each: a container may lack some.
+    """Test for capabilities in the bounding set: a container may lack some.
 
-    What the kernel does not know, it does not bound.
+    Those unknown to the kernel count as allowed.
     """
     return all(_LIBC.prctl(_PR_CAPBSET_READ, capability, 0, 0, 0) != 0 for capability in capabilities)
 
@@ -89,7 +89,7 @@ def _to_data(capabilities: Capabilities) -> ctypes.Array[_Data]:
 
 
 class RaisedCapabilities:
-    """`with RAISED` makes effective what this process may use, in this thread; before `rest` it changes nothing."""
+    """`with RAISED` makes permitted capabilities effective in this thread; does nothing before `drop_effective`."""
 
     def __init__(self) -> None:
         self._sets: tuple[ctypes.Array[_Data], ctypes.Array[_Data]] | None = None  # at rest, and raised
@@ -97,7 +97,7 @@ class RaisedCapabilities:
         self._thread = threading.local()
 
     def drop_effective(self) -> None:
-        """Use none from now on, but keep them to raise and to hand on to children. Root stays root: it owns files."""
+        """Make none effective; they stay permitted, and inheritable by children. Root stays root: it owns files."""
         if os.geteuid() == 0:
             return
         try:
@@ -110,7 +110,7 @@ class RaisedCapabilities:
             return
 
     def lower(self) -> None:
-        """Use none in this thread, whichever has started it."""
+        """Make none effective in this thread."""
         if self._sets is not None:
             _LIBC.capset(ctypes.byref(self._header), self._sets[0])
 
@@ -131,9 +131,9 @@ RAISED = RaisedCapabilities()  # of this process
 
 
 def forbid_ptrace() -> None:
-    """Let no other process of this user look into one that holds capabilities: no ptrace, no memory, no core file.
+    """Protect a process with capabilities from other processes of its user: no ptrace, memory access or core file.
 
-    Root needs none of it: only root may look into what is root's. It is to be called again after each exec.
+    Not needed for root: only root may trace root's processes. Call it again after each exec.
     """
     with suppress(OSError):
         if os.geteuid() != 0 and read_capabilities().permitted:
@@ -141,9 +141,9 @@ def forbid_ptrace() -> None:
 
 
 def drop_tracing(check: Callable[[], object]) -> bool:
-    """Give up CAP_BPF and CAP_PERFMON for good if `check` works without; return whether they are gone.
+    """Drop CAP_BPF and CAP_PERFMON for good if `check` works without; return True if they are gone.
 
-    `check` raises OSError where it needs them; then they stay. Root stays root: it would get them back by executing.
+    `check` raises OSError if it needs them; then they stay. Root keeps them: an exec would restore them.
     """
     if os.geteuid() == 0:
         return False

@@ -1,6 +1,6 @@
-"""psutil, pointed at the /proc that is meant: for whatever is read once, or rarely.
+"""psutil with a configurable /proc: for values that are read once, or rarely.
 
-What a loop reads again and again is read raw, from descriptors that are kept (docs/benchmarks.md has the difference).
+Loops read raw files from open descriptors instead (docs/benchmarks.md has the difference).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import psutil
 
-MAX_ARGUMENT_BYTES = 256 << 10  # of a command line or an environment: whoever makes one of megabytes is not waited for
-_READ_ERRORS = (psutil.Error, OSError, ValueError, IndexError)  # psutil checks no file of /proc for what it looks like
+MAX_ARGUMENT_BYTES = 256 << 10  # of a command line or an environment; larger ones are not read
+_READ_ERRORS = (psutil.Error, OSError, ValueError, IndexError)  # psutil does not validate files of /proc
 _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
 
 
 @contextlib.contextmanager
 def psutil_root(proc: Path | bytes) -> Iterator[None]:
-    """Let psutil read this /proc meanwhile: its root is one variable of the module."""
+    """Set the /proc of psutil, a variable of its module, for the duration."""
     before, psutil.PROCFS_PATH = psutil.PROCFS_PATH, os.fsdecode(proc)
     try:
         yield
@@ -43,7 +43,7 @@ def own_memory_bytes() -> int | None:
 
 
 class ProcessFacts:
-    """What psutil tells of a process that is met; empty what may not be read, or is gone."""
+    """Facts of a new process by psutil; empty values if not permitted or gone."""
 
     def __init__(self, folder: bytes) -> None:
         proc, pid = os.path.split(folder)

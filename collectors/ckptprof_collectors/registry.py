@@ -1,4 +1,4 @@
-"""The collectors of the whole host, in the order in which they are read. To add one: one line."""
+"""The collectors of the whole host, in reading order. To add one, add a line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The raw facts that collectors report: cumulative, immutable, as the kernel gives them.
+"""The samples of the collectors: immutable, mostly cumulative, in the kernel's units.
 
-Every name that comes from the machine is `str`, decoded with `backslashreplace` (see `text`): it may hold control
-characters and markup, which only the output layer escapes, but never a surrogate, so that it can always be stored.
-`None` always means "could not be seen", never zero. Times are nanoseconds; `at_ns` of a `Frame` is CLOCK_MONOTONIC.
+Every name from the machine is `str`, decoded with `backslashreplace` (see `text`): it may contain control characters
+and markup, which only the output layer escapes, but never a surrogate, so that it can always be stored.
+`None` always means "not observed", never zero. Times are nanoseconds; `at_ns` of a `Frame` is CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class DeviceInfo(msgspec.Struct, frozen=True, array_like=True, tag="device"):
     major: int
     minor: int
     kind: str  # disk | partition | dm | md | loop | nvme-path (one path below an NVMe multipath head) | zram | ram
-    below: tuple[str, ...]  # that carry its bytes: the disk of a partition, the slaves of dm/md, paths of a head
+    below: tuple[str, ...]  # devices with its bytes: the disk of a partition, the slaves of dm/md, paths of a head
     is_countable: bool  # on exactly one level of each stack, so that a sum over these counts no byte twice
     transport: str | None  # nvme-pcie | nvme-tcp | nvme-rdma | nvme-fc | sata | sas | usb | virtio | iscsi | fc | None
     rotational: bool | None
     size_bytes: int | None
-    model: str | None  # for dm what made it (lvm, crypt, mpath), for md its level
+    model: str | None  # for dm its subsystem (lvm, crypt, mpath), for md its level
     serial: str | None  # for dm its uuid
     backing: str | None  # file behind a loop device, target address of an NVMe-oF path, name of a dm device
 
 
 class NvmePath(msgspec.Struct, frozen=True, array_like=True, tag="nvme-path"):
-    """One way from this host to an NVMe namespace behind a fabric; sent when first seen and whenever it changes."""
+    """One path from this host to an NVMe namespace behind a fabric; sent when first seen and whenever it changes."""
 
     device: str  # nvme1c2n1; where the kernel does no multipathing the namespace itself
     head: str  # the block device of the namespace: nvme1n1
     transport: str  # tcp | rdma | fc
     target: str | None  # address of its port at the other end
     port: int | None
-    link: str | None  # the interface or RDMA port of this host that it goes through, where its address says so
+    link: str | None  # the interface or RDMA port of this host, if its address shows it
     state: str | None  # of its controller: live | connecting | resetting | dead | ...
     ana_state: str | None  # optimized | non-optimized | inaccessible | ...; None: the target has no asymmetric access
 
@@ -162,13 +162,13 @@ class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
     rx_packets: int | None
     tx_packets: int | None
     tx_wait_ticks: int | None
-    tx_discards: int | None = None  # could not be sent, for a timeout or a switch that did not take them
+    tx_discards: int | None = None  # packets not sent, after a timeout or without buffers at the switch
     rx_errors: int | None = None
-    cnp_sent: int | None = None  # congestion notifications, of what came in with a mark
-    cnp_handled: int | None = None  # that came in: the port sends more slowly for each
-    ecn_marked: int | None = None  # packets that came in with a mark of congestion
-    out_of_sequence: int | None = None  # packets that came in
-    sequence_errors: int | None = None  # answers that some of what was sent did not come in, or not in order
+    cnp_sent: int | None = None  # congestion notifications, for received packets with a mark
+    cnp_handled: int | None = None  # received ones: the port slows down for each
+    ecn_marked: int | None = None  # received packets with a mark of congestion
+    out_of_sequence: int | None = None  # received packets
+    sequence_errors: int | None = None  # negative acknowledgements: sent packets were lost or reordered
     ack_timeouts: int | None = None
     receiver_not_ready: int | None = None
 
@@ -196,13 +196,13 @@ class RdmaSample(msgspec.Struct, frozen=True, array_like=True, tag="rdma"):
 
 
 class WireSample(msgspec.Struct, frozen=True, array_like=True, tag="wire"):
-    """What an interface counts at its wire (ethtool -S): also what goes past the kernel, as RoCE and DPDK do."""
+    """Wire counters of an interface (ethtool -S): include traffic that bypasses the kernel, such as RoCE and DPDK."""
 
     interface: str
     rx_bytes: int | None
     tx_bytes: int | None
-    rx_pauses: int | None  # frames by which the other end held this one up, of all priorities
-    tx_pauses: int | None  # by which this one held the other end up
+    rx_pauses: int | None  # pause frames received from the other end, of all priorities
+    tx_pauses: int | None  # pause frames sent
     rx_discards: int | None
     tx_discards: int | None
 
@@ -219,7 +219,7 @@ class MountInfo(msgspec.Struct, frozen=True, array_like=True, tag="mount"):
     source: str
     device: str | None  # kernel name of the block device under it, if there is one
     server: str | None  # host of a remote mount (NFS, Lustre, CIFS, Ceph ...), if it is one
-    addresses: tuple[str, ...] = ()  # of its servers, as far as its source and its options name addresses
+    addresses: tuple[str, ...] = ()  # of its servers, if its source or options contain addresses
 
     @property
     def device_number(self) -> int:
@@ -292,142 +292,141 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
 
 
 class ClockSample(msgspec.Struct, frozen=True, array_like=True, tag="clock"):
-    """How far the wall clock may be off, as the kernel says: adjtimex(2)."""
+    """Error bound of the wall clock, by the kernel: adjtimex(2)."""
 
-    synchronised: bool  # something keeps it, and has done so lately
-    max_error_us: int | None  # the kernel adds 500 each second until clocks are compared; None: nobody estimates it
+    synchronised: bool  # a time daemon has set it recently
+    max_error_us: int | None  # grows by 500 a second until the next comparison; None: no estimate
 
 
 class FuseSample(msgspec.Struct, frozen=True, array_like=True, tag="fuse"):
-    """How many requests of a FUSE connection have no answer yet (/sys/fs/fuse/connections/MINOR/waiting), a gauge."""
+    """Unanswered requests of a FUSE connection (/sys/fs/fuse/connections/MINOR/waiting), a gauge."""
 
     major: int  # of the mount, as in its MountInfo
     minor: int
-    waiting: int | None  # None: there is no fusectl to be read
+    waiting: int | None  # None: fusectl is not mounted or readable
 
 
 class FuseDaemon(msgspec.Struct, frozen=True, array_like=True, tag="fuse-daemon"):
-    """The processes behind a FUSE mount, and what they use; sent when they are found, and when that changed."""
+    """The processes behind a FUSE mount, and their usage; sent when they are found, and when it changed."""
 
     major: int  # of the mount, as in its MountInfo
     minor: int
     name: str
-    processes: tuple[tuple[int, int], ...]  # (pid, start_ticks): its server, then who speaks to the network for it
+    processes: tuple[tuple[int, int], ...]  # (pid, start_ticks): its server, then helpers with network connections
     cpu_ticks: int | None = None  # of all of them, cumulative
 
 
 class QdiscSample(msgspec.Struct, frozen=True, array_like=True, tag="qdisc"):
-    """A queueing discipline of a network interface (tc -s qdisc), cumulative but for the backlog."""
+    """A queueing discipline of a network interface (tc -s qdisc), cumulative except the backlog."""
 
     interface: str
     kind: str  # tbf | htb | netem | fq_codel | mq | noqueue ...
     handle: int
     parent: int  # 0xFFFFFFFF: the root of its interface
-    bytes: int | None  # sent through it; None: the kernel told no statistics
+    bytes: int | None  # sent through it; None: without statistics
     packets: int | None
     drops: int | None
-    overlimits: int | None  # how often something had to wait for a limit
+    overlimits: int | None  # times that a packet waited for a limit
     backlog_bytes: int | None  # a gauge
     queued_packets: int | None  # a gauge
-    rate_bytes_per_second: int | None = None  # what it is limited to, of those that say so in a simple way (tbf)
+    rate_bytes_per_second: int | None = None  # its limit, for simple kinds (tbf)
 
 
 class TcpSample(msgspec.Struct, frozen=True, array_like=True, tag="tcp"):
-    """The TCP connections of one owner with one remote port, summed up since they were looked at first (tcp_info).
+    """The TCP connections of one owner with one remote port, summed up since their first poll (tcp_info).
 
-    A socket that has closed stays in the sums with its last look. What moved less than 64 KiB is told with what follows
-    it.
+    A closed socket stays in the sums with its last counters. Less than 64 KiB are reported with the next traffic.
     """
 
-    remote: str  # address; "": of all further ones, for which there is no room
-    port: int  # of the remote end; of connections that it opened, the port of this host that took them
+    remote: str  # address; "": all further ones, beyond the limit
+    port: int  # of the remote end; of accepted connections, the listening port of this host
     is_accepted: bool  # the remote end opened them
     local: str  # address of this end
-    interfaces: tuple[str, ...]  # that carry the bytes of the local address, () if they are not known
-    pid: int | None  # of the process that has them, if it is one of those that are looked at
+    interfaces: tuple[str, ...]  # of the local address, () if unknown
+    pid: int | None  # of the owner, if it is one of the selected processes
     start_ticks: int | None
-    sockets: int  # that are open now
+    sockets: int  # open now
     bytes_acked: int
     bytes_received: int
     bytes_retrans: int | None  # since 4.19
-    busy_us: int | None  # data was on its way and not acknowledged; since 4.10, as are the next two
-    rwnd_limited_us: int | None  # of that, held up by the receiver's window
-    sndbuf_limited_us: int | None  # of that, held up by the send buffer of this end
-    rtt_us: int | None  # of the socket that moved most since the look before, as are the next two
+    busy_us: int | None  # with unacknowledged data; since 4.10, as are the next two
+    rwnd_limited_us: int | None  # of that, limited by the receiver's window
+    sndbuf_limited_us: int | None  # of that, limited by the send buffer of this end
+    rtt_us: int | None  # of the socket with most bytes since the previous poll, as are the next two
     min_rtt_us: int | None
     delivery_rate: int | None  # bytes a second
-    is_new: bool = False  # not told before: when the sockets were looked at before, it stood at zero
-    sent_ns: int | None = None  # CLOCK_MONOTONIC, when one of them sent last; None: nothing of it was acknowledged
-    received_ns: int | None = None  # when one of them received last
+    is_new: bool = False  # first report: at the previous poll its counters were zero
+    sent_ns: int | None = None  # CLOCK_MONOTONIC of the last send; None: no bytes were acknowledged
+    received_ns: int | None = None  # of the last receive
 
 
 class ClientOperation(msgspec.Struct, frozen=True, array_like=True):
-    """The requests of one kind that the client of a remote mount had answered, cumulative; times of all together."""
+    """Answered requests of one kind, of the client of a remote mount, cumulative; times are sums over all."""
 
     kind: str  # as the client calls it: WRITE and COMMIT (NFS), ost_write (Lustre)
     count: int
-    total_us: int | None = None  # from the moment when the client wanted it until it was done
-    queue_us: int | None = None  # of that, before it was sent: it had no slot, or waited for those before it
-    server_us: int | None = None  # of that, from when it was sent to the answer
+    total_us: int | None = None  # from the client's request to its completion
+    queue_us: int | None = None  # of that, before it was sent: waiting for a slot, or for earlier requests
+    server_us: int | None = None  # of that, from the send to the answer
     sent_bytes: int | None = None  # with headers, as are the received ones
     received_bytes: int | None = None
-    transmissions: int | None = None  # more than `count`: it was sent again
+    transmissions: int | None = None  # above `count`: retransmissions
     timeouts: int | None = None
     errors: int | None = None
 
 
 class ClientTarget(msgspec.Struct, frozen=True, array_like=True):
-    """A server of a remote mount, or what takes a share of its data there (an OST, an OSD); cumulative but for gauges.
+    """A server of a remote mount, or a storage target of it (an OST, an OSD); cumulative except gauges.
 
     Bytes are those of the data, without headers.
     """
 
-    name: str  # OST0007, osd12; of what has no name its address
-    address: str | None = None  # of the server that it is on now
-    state: str | None = None  # as the client calls it, where it says so: FULL, DISCONN
+    name: str  # OST0007, osd12; without a name its address
+    address: str | None = None  # of its current server
+    state: str | None = None  # as the client calls it: FULL, DISCONN
     read_bytes: int | None = None
     written_bytes: int | None = None
     operations: tuple[ClientOperation, ...] = ()
     timeouts: int | None = None
     in_flight: int | None = None  # a gauge: requests without an answer
-    slots: int | None = None  # a gauge: at most so many at a time
-    gauges: dict[str, int] = {}  # what only this kind of client has: grant_bytes
+    slots: int | None = None  # a gauge: limit of `in_flight`
+    gauges: dict[str, int] = {}  # specific to this kind of client: grant_bytes
 
 
 class ClientSample(msgspec.Struct, frozen=True, array_like=True, tag="client"):
-    """What the client of one remote mount counted since it was mounted; told whole, when anything of it changed.
+    """Counters of the client of one remote mount since it was mounted; sent as a whole when any of them changed.
 
-    Mounts of one superblock share its counters. Three heights are kept apart: what processes asked for, what the client
-    sent and received as data, and what operations were with their headers. What was not counted yet is left out of
-    `operations`, `targets` and `counters`, and was 0.
+    Mounts of one superblock share its counters. There are three levels: bytes requested by processes, data that the
+    client sent and received, and operations including headers. A missing entry of `operations`, `targets` or `counters`
+    means 0.
     """
 
     major: int  # of the mount, as in its MountInfo
     minor: int
-    client: str  # nfs 4.2, lustre 2.15.5: for a person
+    client: str  # nfs 4.2, lustre 2.15.5: for display
     transport: str | None = None  # tcp | rdma | udp | local
-    read_bytes: int | None = None  # asked for by read calls, through the page cache
+    read_bytes: int | None = None  # requested by read calls, through the page cache
     written_bytes: int | None = None
-    direct_read_bytes: int | None = None  # asked for with O_DIRECT
+    direct_read_bytes: int | None = None  # requested with O_DIRECT
     direct_written_bytes: int | None = None
-    wire_read_bytes: int | None = None  # data that came from the servers
+    wire_read_bytes: int | None = None  # data received from the servers
     wire_written_bytes: int | None = None
     operations: tuple[ClientOperation, ...] = ()
     targets: tuple[ClientTarget, ...] = ()  # at most 256
-    delays: int | None = None  # answers by which a server said: later
+    delays: int | None = None  # answers of a server to retry later
     connections: int | None = None  # a gauge
-    sends: int | None = None  # requests that went out over them, as is the sum below
-    backlog: int | None = None  # summed up at each of these sends: requests that had no slot
+    sends: int | None = None  # requests sent over them
+    backlog: int | None = None  # summed up at each of these sends: requests without a slot
     in_use: int | None = None  # summed up at each of these sends: requests without an answer
-    slots: int | None = None  # a gauge: at most so many requests at a time were on their way over one connection
+    slots: int | None = None  # a gauge: maximum of unanswered requests on one connection
     settings: dict[str, int] = {}  # gauges: wsize, sync, hybrid_io_write_threshold_bytes
-    counters: dict[str, int] = {}  # what only this kind of client has: pcc_hit_bytes
-    limitations: tuple[str, ...] = ()  # what this client does not tell, each one clause
-    file_system: str | None = None  # as all of its clients call it, where the mount's source does not say that
+    counters: dict[str, int] = {}  # specific to this kind of client: pcc_hit_bytes
+    limitations: tuple[str, ...] = ()  # what this client does not count, each one clause
+    file_system: str | None = None  # its name on all clients, if the mount's source has none
 
 
 class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle"):
-    """A limit on a block device that holds a watched process; sent when first seen and whenever it changes.
+    """An I/O limit of a watched process on a block device; sent when first seen and whenever it changes.
 
     From io.max (cgroup v2) or blkio.throttle.* (v1) of the process's cgroup or one above it. All four None: it was
     lifted.
@@ -440,11 +439,11 @@ class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle")
     read_operations_per_second: int | None
     write_operations_per_second: int | None
     name: str | None = None  # kernel name of the device, as in DeviceInfo
-    pid: int | None = None  # a process that it holds: the one for whose sake it was looked at
+    pid: int | None = None  # the process for which it was read
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, array_like=True, tag="process-info"):
-    """A process as it was when first looked at (and again when its runtimes became known)."""
+    """Description of a process at its first read (and again when its runtimes became known)."""
 
     pid: int
     start_ticks: int  # /proc/PID/stat field 22: with the pid it is an identity that is never reused
@@ -452,11 +451,11 @@ class ProcessInfo(msgspec.Struct, frozen=True, array_like=True, tag="process-inf
     uid: int | None
     comm: str
     program: str  # base name of the script for an interpreter, else of the executable
-    runtimes: tuple[str, ...]  # what it has mapped or open of: torch, jax, tensorflow, numpy, nvidia, ...
+    runtimes: tuple[str, ...]  # mapped or open: torch, jax, tensorflow, numpy, nvidia, ...
     environment: dict[str, str]  # the known keys only: RANK, LOCAL_RANK, WORLD_SIZE, SLURM_JOB_ID, ...
     cgroup: str | None
-    is_fork: bool | None = None  # it runs its parent's program: no execve(2) since fork(2); None: not told
-    in_other_network: bool | None = None  # its network namespace is another one than ckptprof's; None: not told
+    is_fork: bool | None = None  # it runs its parent's program: no execve(2) since fork(2); None: unknown
+    in_other_network: bool | None = None  # its network namespace is another one than ckptprof's; None: unknown
 
 
 class ProcessIo(msgspec.Struct, frozen=True, array_like=True, tag="io"):
@@ -498,7 +497,7 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
     threads: int
     rss_bytes: int | None
     rss_file_bytes: int | None  # statm "shared": pages of mapped files and shared memory; grows as an mmap is read
-    child_minor_faults: int | None = None  # of children that it has waited for: grows with each of them
+    child_minor_faults: int | None = None  # of reaped children: grows with each of them
 
     counted: ClassVar[CounterGroup] = CounterGroup(
         "process",
@@ -509,12 +508,12 @@ class ProcessStat(msgspec.Struct, frozen=True, array_like=True, tag="stat"):
             CounterField("rss_file_bytes", gauge=True),
         ),
         name=("pid", "start_ticks"),
-        excluded=("child_minor_faults",),  # only detection asks for it, within seconds
+        excluded=("child_minor_faults",),  # only detection needs it, within seconds
     )
 
 
 class PreviousRead(msgspec.Struct, frozen=True, array_like=True, tag="read-before"):
-    """When a process was read last, if not at the read before: what its frame tells of it has changed since then."""
+    """Time of a process's previous read, if it was not read at the previous tick: its counters changed since then."""
 
     pid: int
     start_ticks: int
@@ -530,17 +529,17 @@ class ThreadTime(msgspec.Struct, frozen=True, array_like=True, tag="thread"):
     on_cpu_ns: int
     waited_ns: int  # runnable, but not running
     slices: int  # how often it was put on a CPU: a thread that is held is not
-    written_chars: int | None = None  # /proc/PID/task/TID/io, of this thread alone; None: not looked at
+    written_chars: int | None = None  # /proc/PID/task/TID/io, of this thread alone; None: not read
     read_chars: int | None = None
 
 
 class ThreadSample(msgspec.Struct, frozen=True, array_like=True, tag="look"):
-    """One look at a thread of a process that moves data: what it has used so far, and what it is in right now.
+    """A sample of a thread of a process that transfers data: its counters, and its current call or wait.
 
-    From /proc/PID/task/TID/{schedstat,stat,syscall,wchan}; the counters are cumulative, so that two looks bracket what
-    lies between them. `processes.syscalls.doing` has a word for what it is in. Looks are not evenly spaced (who
-    sleeps, but not over a file, is looked at more seldom): weigh them by the time until the next one, not by their
-    number. If `on_cpu_ns` did not grow between two looks, it was in the same call throughout.
+    From /proc/PID/task/TID/{schedstat,stat,syscall,wchan}; the counters are cumulative, so that two samples bracket the
+    time between. `processes.syscalls.classify` names the call or wait. Samples are not evenly spaced (threads asleep
+    outside file I/O are sampled less often): weight them by the time until the next one, not by their number. If
+    `on_cpu_ns` did not grow between two samples, the thread was in the same call throughout.
     """
 
     pid: int
@@ -554,10 +553,10 @@ class ThreadSample(msgspec.Struct, frozen=True, array_like=True, tag="look"):
     major_faults: int
     block_delay_ticks: int | None  # waiting for block I/O; None where delay accounting is off
     state: str  # one letter: R | S | D | ...
-    call: int | None  # number of the system call that it sleeps in; -1: running, or in none; None: not permitted
+    call: int | None  # number of the call that it sleeps in; -1: running, or outside calls; None: not permitted
     wait: str | None  # the kernel function that it sleeps in; "" if it does not sleep, None: not permitted or not read
     minor_faults: int | None = None
-    at_ns: int | None = None  # CLOCK_MONOTONIC of this look: some hundred microseconds after its frame's
+    at_ns: int | None = None  # CLOCK_MONOTONIC of this sample: about a hundred microseconds after its frame's
 
 
 class ThreadStack(msgspec.Struct, frozen=True, array_like=True):
@@ -565,48 +564,48 @@ class ThreadStack(msgspec.Struct, frozen=True, array_like=True):
 
     tid: int | None  # None: not seen by py-spy
     name: str | None
-    active: bool  # on CPU, as far as py-spy can tell
+    active: bool  # on CPU, by py-spy
     frames: tuple[tuple[str, str, int], ...]  # (function, file, line), innermost first
 
 
 class StackSample(msgspec.Struct, frozen=True, array_like=True, tag="stacks"):
-    """One look at the Python stacks of a process, taken without stopping it."""
+    """A sample of the Python stacks of a process, taken without stopping it."""
 
-    at_ns: int  # CLOCK_MONOTONIC, when it was read, about
+    at_ns: int  # CLOCK_MONOTONIC, approximate time of the read
     pid: int
     start_ticks: int
-    cost_ns: int  # CPU time that the look took
+    cost_ns: int  # CPU time of the sample
     threads: tuple[ThreadStack, ...]
 
 
 class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
-    """How busy a GPU was on which a process computes, as its driver keeps it."""
+    """Utilisation of a GPU that a watched process uses, by its driver."""
 
     pid: int
     start_ticks: int
     gpu: int  # its index
     points: tuple[tuple[int, int], ...]  # (CLOCK_MONOTONIC ns, percent of the time before in which a kernel ran)
-    others: int = 0  # processes that compute on it besides those that were asked for
-    sent_bytes: int | None = None  # by the GPU over PCIe, whoever's, since it was first asked for; cumulative
+    others: int = 0  # other processes that use it
+    sent_bytes: int | None = None  # by the GPU over PCIe, for all processes, since the first query; cumulative
     received_bytes: int | None = None
 
 
 class GpuDirectSample(msgspec.Struct, frozen=True, array_like=True, tag="gpudirect"):
-    """What the driver of GPUDirect Storage counted on this host, cumulative; None: it counts that not."""
+    """Counters of the GPUDirect Storage driver, for the host, cumulative; None: not counted."""
 
     driver: str | None  # its version; None: it is not loaded
-    counts: bool  # what it moves; else only its errors
+    counts: bool  # it counts bytes; else only errors
     peer_memory: bool  # memory of a GPU is registered for peer-to-peer DMA: cuFile can do without the driver
     reads: int | None
     read_bytes: int | None  # in whole MiB, as are the written ones
     writes: int | None
     written_bytes: int | None
     errors: int | None
-    cached: int | None  # times that a write met pages of its file in the page cache
+    cached: int | None  # writes with pages of the file in the page cache
 
 
 class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
-    """The process was gone when it was looked at."""
+    """A process has ended."""
 
     pid: int
     start_ticks: int
@@ -626,7 +625,7 @@ class OpenFile(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MappedFile(msgspec.Struct, frozen=True, array_like=True):
-    """A regular data file mapped into a process (/proc/PID/maps); code and fonts and the like are left out."""
+    """A regular data file mapped into a process (/proc/PID/maps); code, fonts etc. are left out."""
 
     device: int
     inode: int
@@ -641,12 +640,12 @@ class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
     pid: int
     start_ticks: int
     files: tuple[OpenFile, ...]
-    mapped: tuple[MappedFile, ...] | None  # None: the mappings were not looked at
-    gpudirect: bool = False  # it has the driver of GPUDirect Storage open, and may move data by no call
+    mapped: tuple[MappedFile, ...] | None  # None: the mappings were not read
+    gpudirect: bool = False  # it has the driver of GPUDirect Storage open: transfers without calls are possible
 
 
 class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
-    """A large file in a watched folder was opened or closed, or came there; by whom is not said (inotify)."""
+    """A large file in a watched folder was opened, closed, or moved there; inotify does not show the process."""
 
     at_ns: int  # CLOCK_MONOTONIC, within a wake-up of the event itself
     kind: str  # opened | closed-read | closed-written | renamed
@@ -657,31 +656,29 @@ class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
 
 
 class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
-    """What statx(2) says of a file or directory in or beside a checkpoint, and how the file begins."""
+    """Status (statx(2)) and first bytes of a file or directory in or next to a checkpoint."""
 
-    pid: int  # the process for whose sake it was looked at
+    pid: int  # the process for which it was queried
     start_ticks: int
     device: int
     inode: int
     path: str
     size: int
     is_directory: bool
-    birth_ns: int | None  # wall clock, as are the next two; None where the file system keeps none
+    birth_ns: int | None  # wall clock, as are the next two; None if the file system has none
     modified_ns: int
     changed_ns: int
     accessed_ns: int | None
     magic: bytes | None  # the first 24 bytes, None if they could not be read
-    is_missing: bool = False  # the path was gone when looked at
-    unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: not seen
-    is_complete: bool | None = (
-        None  # whether it is as long as its format says; None: not looked, or the format does not tell
-    )
-    free_bytes: int | None = None  # that its owner may still write on its file system; None: not seen
-    folder_inode: int | None = None  # of the folder that it is in; None: not told
+    is_missing: bool = False  # the path did not exist
+    unwritten_bytes: int | None = None  # dirty or under writeback in the page cache (cachestat(2)); None: unknown
+    is_complete: bool | None = None  # its size is that of its format's header; None: not read, or the format has none
+    free_bytes: int | None = None  # that its owner may still write on its file system; None: unknown
+    folder_inode: int | None = None  # of its folder; None: unknown
 
 
 class OperationKind(IntFlag):
-    """By which calls a file was used: the bits of `FileActivity.kinds`, as the BPF programs set them."""
+    """Kinds of operations on a file: the bits of `FileActivity.kinds`, as the BPF programs set them."""
 
     READ_WRITE = 1  # read, write and their vectored variants
     POSITIONED = 2  # pread, pwrite
@@ -691,14 +688,14 @@ class OperationKind(IntFlag):
     SPLICE = 32
     COPY_RANGE = 64
     FAULT = 128  # pages of a mapping
-    UNMAPPED = 256  # the mapping has ended, and all of its pages that were touched are counted
+    UNMAPPED = 256  # the mapping has ended, and all its touched pages are counted
     APPEND = 512  # the file was opened with O_APPEND
 
 
 class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity", gc=False):
-    """What one thread did to one file in one direction, from its first operation until it closed the file (trace).
+    """The I/O of one thread on one file in one direction, from the first operation to the close (trace).
 
-    Cumulative within that session: a later sample with the same `session` takes the place of an earlier one.
+    Cumulative within that session: a later sample with the same `session` replaces an earlier one.
     """
 
     session: str  # unique in a recording: thread, file, direction and the time of the first operation
@@ -708,20 +705,20 @@ class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity",
     comm: str  # of the thread
     device: int  # st_dev
     inode: int
-    generation: int  # i_generation: an inode that is used again has another one
+    generation: int  # i_generation: a reused inode has another one
     writes: bool
     path: str | None  # as its process sees it; None if it could not be resolved
     size: int  # of the file, after the last operation
     operations: int
     bytes: int
-    consecutive_operations: int  # begin where the previous one of this thread ended; the first one counts
+    consecutive_operations: int  # start where the previous one of this thread ended; the first one counts
     consecutive_bytes: int
-    sequential_operations: int  # begin there or later
+    sequential_operations: int  # start there or later
     sequential_bytes: int
     large_bytes: int  # in runs of consecutive operations of 1 MiB or more
-    direct_bytes: int  # of a descriptor that was opened with O_DIRECT
+    direct_bytes: int  # by a descriptor opened with O_DIRECT
     call_ns: int | None  # spent in the calls; None if they were not timed
-    timed_operations: int  # how many operations `call_ns` speaks for
+    timed_operations: int  # operations included in `call_ns`
     first_ns: int  # CLOCK_MONOTONIC, when the first operation began
     last_ns: int  # when the last one ended
     first_offset: int
@@ -730,61 +727,61 @@ class FileActivity(msgspec.Struct, frozen=True, array_like=True, tag="activity",
     high_offset: int
     kinds: int  # bits of OperationKind
     sizes: tuple[tuple[int, int, int], ...]  # (lower bound in bytes, operations, bytes), ascending, none empty
-    faulted_bytes: int = 0  # moved by page faults of a mapping (pages, not what was touched of them)
+    faulted_bytes: int = 0  # read by page faults of a mapping (whole pages)
     closed_ns: int | None = None  # when this thread closed the file; then this is the last sample of the session
-    parent_pid: int | None = None  # of its process; None if it was not seen
-    failed_operations: int = 0  # calls that moved nothing and returned an error
-    failed_ns: int | None = None  # when the last of them ended
-    error: int | None = None  # errno of it
+    parent_pid: int | None = None  # of its process; None if unknown
+    failed_operations: int = 0  # calls that returned an error
+    failed_ns: int | None = None  # end of the last failed one
+    error: int | None = None  # its errno
 
 
 class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life", gc=False):
-    """A file was created, emptied by its opening, synced, closed, renamed or unlinked, or mapped (trace)."""
+    """A file was created, truncated by an open, synced, closed, renamed, unlinked or mapped (trace)."""
 
     at_ns: int  # CLOCK_MONOTONIC, at its end
     kind: str  # created | emptied | synced | closed-written | renamed | unlinked | mapped
     pid: int
     start_ticks: int
     tid: int
-    device: int | None  # None where only names are seen (renamed, unlinked)
+    device: int | None  # None for events with names only (renamed, unlinked)
     inode: int | None
     duration_ns: int | None  # of the call; None if it was not timed
-    path: str | None  # as its process sees it, absolute if that could be found out
+    path: str | None  # as its process sees it, absolute if it could be resolved
     new_path: str | None = None  # renamed
     error: int | None = None  # errno of a sync or a close that failed
 
 
 class SocketTraffic(msgspec.Struct, frozen=True, array_like=True, tag="socket-traffic", gc=False):
-    """What the calls of one process sent and received over TCP to one remote port, summed up (trace).
+    """Bytes that one process sent and received over TCP with one remote port, summed up (trace).
 
-    It begins when the process is first watched; connections that have closed stay in it. Told when 64 KiB more have
-    moved, and once it has come to rest after that. One that has not moved for long may begin again at zero.
+    The sums start when the process is first watched, and include closed connections. Sent after each further 64 KiB,
+    and once the traffic pauses after that. After a long pause the sums may start again at zero.
     """
 
     pid: int
     start_ticks: int
-    remote: str  # address; "": of all further connections, for which there is no room
-    port: int  # of the remote end, 0 of all further ones
-    local_port: int  # of the connection that sent last: of one that the remote end opened, the port that listens
-    sockets: int  # connections that moved something
+    remote: str  # address; "": all further connections, beyond the limit
+    port: int  # of the remote end, 0 for all further ones
+    local_port: int  # of the last sending connection; of an accepted one, the listening port
+    sockets: int  # connections with traffic
     sent_bytes: int
     received_bytes: int
     sends: int  # calls
     receives: int
-    send_start_ns: int | None  # CLOCK_MONOTONIC: the first send after the last silence of a second in sending
-    sent_ns: int | None  # the last
+    send_start_ns: int | None  # CLOCK_MONOTONIC: the first send after the last pause of a second
+    sent_ns: int | None  # of the last send
     receive_start_ns: int | None
     received_ns: int | None
-    parts: int  # how often one connection sent 64 KiB or more between two receives
+    parts: int  # times that one connection sent 64 KiB or more between two receives
     parts_bytes: int
     part_bytes: int | None  # of the largest
-    answers: int  # how often one connection received as much between two sends
+    answers: int  # times that one connection received as much between two sends
     answers_bytes: int
-    tid: int | None  # thread that sent last
+    tid: int | None  # of the last sender
 
 
 class DirtyPause(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
-    """How long the kernel made a process wait because too much was dirty (balance_dirty_pages), cumulative (trace)."""
+    """Time that the kernel paused a process for too many dirty pages (balance_dirty_pages), cumulative (trace)."""
 
     pid: int
     start_ticks: int
@@ -793,7 +790,7 @@ class DirtyPause(msgspec.Struct, frozen=True, array_like=True, tag="pause"):
 
 
 class BlockActivity(msgspec.Struct, frozen=True, array_like=True, tag="block"):
-    """Requests of one block device in one direction, cumulative since tracing began (trace)."""
+    """Requests of one block device in one direction, cumulative since tracing started (trace)."""
 
     device: str
     major: int
@@ -802,34 +799,34 @@ class BlockActivity(msgspec.Struct, frozen=True, array_like=True, tag="block"):
     requests: int  # completed
     bytes: int
     issued_bytes: int
-    sequential_bytes: int  # issued, of requests that begin where the one issued before ended
+    sequential_bytes: int  # issued, of requests that start where the previous one ended
     in_flight: int  # a gauge
     sizes: tuple[tuple[int, int], ...]  # (lower bound in bytes, requests)
     latencies: tuple[tuple[int, int], ...]  # (lower bound in nanoseconds, requests)
 
 
 class TraceHealth(msgspec.Struct, frozen=True, array_like=True, tag="trace-health"):
-    """What the trace itself saw and lost, cumulative; and what it cannot see here."""
+    """Counters of the trace and its losses, cumulative; and what it cannot observe here."""
 
     calls: int  # operations counted
-    lost_operations: int  # of files for which no room was left, and of lost sessions: only number and bytes are known
+    lost_operations: int  # of files beyond the map's capacity, and of lost sessions: only number and bytes are known
     lost_bytes: int
-    lost_sessions: int  # small ones that were only counted, because there were too many of them
-    lost_events: int  # for which the ring had no room, or of which there were too many
+    lost_sessions: int  # small ones, only counted because there were too many
+    lost_events: int  # the ring was full, or there were too many
     untimed_operations: int
-    programs: dict[str, str]  # hook -> variant that is attached: typed | portable | ...
-    degraded: tuple[str, ...]  # each one sentence: what is out of sight, and why
+    programs: dict[str, str]  # hook -> attached variant: typed | portable | ...
+    degraded: tuple[str, ...]  # each one sentence: what is not observed, and why
 
 
 class EntityGone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """An entity that was reported is no longer there: a device unplugged, a file system unmounted."""
+    """A reported entity no longer exists: a device unplugged, a file system unmounted."""
 
     entity: str  # device | interface | port | mount | qdisc (all of one interface)
     name: str  # as in the samples of that entity; for a mount its mount_id in decimal
 
 
 class Unavailable(msgspec.Struct, frozen=True, array_like=True, tag="unavailable"):
-    """A collector that cannot work on this host, or a part of one; sent once."""
+    """A collector, or part of one, that cannot work on this host; sent once."""
 
     collector: str
     reason: str
@@ -843,7 +840,7 @@ class CollectorFault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
 
 
 class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
-    """The sampler's account of itself, cumulative; about once a second."""
+    """Costs and faults of the sampler itself, cumulative; about once a second."""
 
     ticks: int
     late_ticks: int
@@ -855,10 +852,11 @@ class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
     known_processes: int
     read_ns: dict[str, int]  # per collector: time spent reading
     faults: dict[str, int]  # per collector: failed reads
-    hung_lookups: int | None = None  # gauge: calls to file systems that have not come back; None: not told
+    hung_lookups: int | None = None  # gauge: calls to file systems that have not returned; None: unknown
     refused_lookups: int | None = None
-    starved_ns: int | None = None  # lateness of the ticks that came a quarter of a second late; told in their frame
-    abandoned: int | None = None  # gauge: py-spy and questions to drivers that do not end
+    starved_ns: int | None = None  # lateness of the ticks that were a quarter of a second late
+    abandoned: int | None = None  # gauge: py-spy and driver queries that do not end
+    left_out: dict[str, int] | None = None  # by kind of work: how often it was due, and was not done: the CPU budget
 
 
 Sample = (
@@ -904,9 +902,9 @@ Sample = (
     | SamplerHealth
 )
 
-# What is kept in the timeline, and on the metrics page if it has metrics.
+# Counters that are stored in the timeline, and shown on the metrics page if they have metrics.
 COUNTED: tuple[Any, ...] = tuple(kind for kind in get_args(Sample) if hasattr(kind, "counted"))
-# The others, and where their counters go.
+# All other samples.
 NOT_COUNTED: dict[type, str] = {
     **dict.fromkeys(
         (DeviceInfo, NvmePath, NicInfo, RdmaInfo, MountInfo, FuseDaemon, ThrottleInfo, ProcessInfo),

@@ -49,6 +49,7 @@ def test_each_value_names_its_source(
     assert {one["name"]: (one["value"], one["source"]) for one in told["settings"] if one["name"] != "db"} == {
         "level": ("poll", "environment"),
         "rate": (5.0, "file"),
+        "cpu_budget": (5.0, "default"),
         "no_metrics": (True, "file"),
         "metrics": ("minimal", "file"),
         "job_names": (False, "option"),

@@ -248,6 +248,17 @@ def test_each_reason_has_one_remedy(changes: dict[str, Any], own: list[Check], f
     assert check.text.endswith(f"at poll level: {standing(**changes).reasons[0]}")
 
 
+@pytest.mark.parametrize("level", ["trace", "poll"])
+def test_a_recorder_that_is_behind_is_a_warning(level: str) -> None:
+    """Whatever its level: its checkpoints come late."""
+    late = standing(level=level, health="17 s behind: checkpoints are reported late")
+    (check,) = trace_checks.check_recorder(late, None, WORKS, is_written=False)
+
+    assert check.status == "warn"
+    assert check.text.endswith(f"at {level} level, 17 s behind: checkpoints are reported late")
+    assert check.fix
+
+
 def test_an_ordinary_user_is_sent_to_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """That this user may not trace says nothing of the agent's reason."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)

@@ -70,7 +70,7 @@ def health(tick: int) -> RecorderHealth:
         frames=tick,
         dropped_frames=0,
         late_frames=0,
-        behind_seconds=0.1,
+        behind_seconds=lambda: 0.1,
         detection_faults=0,
         detection_memory_bytes=12_000_000,
         detection_forgotten_bytes=0,

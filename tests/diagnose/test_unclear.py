@@ -10,7 +10,7 @@ from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.rules import RULES
 from ckptprof.measures import BeforeMeasure, ProcessMeasure
-from ckptprof.model import Checkpoint, Kind, Level, Mode
+from ckptprof.model import LEFT_OUT, Checkpoint, Kind, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
 
 BOTH = pytest.mark.parametrize("level", list(Level))
@@ -176,6 +176,9 @@ def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
         verdict = told(checkpoint)
         assert any(word in one for one in verdict.missing), word
         assert verdict.confidence < full.confidence, word
+    left_out = told(msgspec.structs.replace(whole, limitations=(f"stacks, timelines: {LEFT_OUT}",)))
+    assert left_out.missing == (f"stacks, timelines: {LEFT_OUT}",)
+    assert left_out.confidence < full.confidence
 
 
 def test_a_stall_that_was_not_seen_lowers_the_confidence_of_a_save_in_the_background() -> None:

@@ -123,6 +123,15 @@ def test_the_level_is_served_to_who_asks_from_here(serve: Serve) -> None:
     assert get(server, "/status", Host="evil.example:80").status == 421
 
 
+def test_health_is_text_with_the_same_status_however_far_the_recorder_is_behind(serve: Serve) -> None:
+    """A probe that restarted it would only lose what it has."""
+    texts = iter(["ok", "17 s behind"])
+    server = serve(Pages(Counted(), health=lambda: next(texts), in_clear=True))
+    found = [get(server, "/healthz") for _ in range(2)]
+
+    assert [(one.status, one.body) for one in found] == [(200, b"ok\n"), (200, b"17 s behind\n")]
+
+
 def test_no_header_names_a_program_or_a_version(serve: Serve) -> None:
     """Neither a good nor a bad answer shows who serves."""
     server = serve()

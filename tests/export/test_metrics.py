@@ -199,7 +199,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
             frames=9,
             dropped_frames=0,
             late_frames=0,
-            behind_seconds=0.1,
+            behind_seconds=lambda: 0.1,
             detection_faults=0,
             detection_memory_bytes=12_000_000,
             detection_forgotten_bytes=0,

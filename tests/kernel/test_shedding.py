@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.kernel.tracer import Tracer
 
+from ckptprof.service.sampler.tracing import FOLLOWED, TRAINS, WATCHED
 from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import TraceHealth
@@ -78,17 +80,20 @@ def test_trifles_that_strangers_read_stay_sums(attended: str, tmp_path: Path) ->
     for name, size_bytes in (("small", 1000), ("smallr", 1000), ("large", 1 << 20)):
         (tmp_path / name).write_bytes(bytes(size_bytes))
     own = os.getpid()
-    wanted: dict[str, dict[int, bool]] = {
-        "more than there is room for": {**dict.fromkeys(range(1 << 20, (1 << 20) + 5000), False), own: True},
-        "at last as many as there is room for": {**dict.fromkeys(range(1 << 20, (1 << 20) + 5000), False), own: True},
-        "who trains": {own: True},
-        "who does not train": {own: False},
+    wanted: dict[str, dict[int, int]] = {
+        "more than there is room for": {**dict.fromkeys(range(1 << 20, (1 << 20) + 5000), FOLLOWED), own: TRAINS},
+        "at last as many as there is room for": {
+            **dict.fromkeys(range(1 << 20, (1 << 20) + 5000), FOLLOWED),
+            own: TRAINS,
+        },
+        "who trains": {own: TRAINS},
+        "who does not train": {own: FOLLOWED},
     }
     trace = EbpfTrace(KernelFs(), family_of=(os.getpid(),), small_reads_per_window=1_000_000)
     try:
         trace.set_attended(wanted.get(attended, {}), 64 << 10)
         if attended == "at last as many as there is room for":
-            trace.set_attended({own: True}, 64 << 10)
+            trace.set_attended({own: TRAINS}, 64 << 10)
         seen = Tracer(trace).run(
             [sys.executable, "-c", READS, tmp_path / "small", tmp_path / "large", READS], cwd=tmp_path
         )
@@ -102,3 +107,33 @@ def test_trifles_that_strangers_read_stay_sums(attended: str, tmp_path: Path) ->
     assert bool(trifles) == ("small" not in told)  # also of the code of the interpreter itself
     assert all(read_bytes >= 1000 for read_bytes in trifles.values())
     assert not again
+
+
+WRITES = """
+import os, sys
+for name, size_bytes in (("small", 1000), ("large", 1 << 20)):
+    fd = os.open(name, os.O_WRONLY | os.O_CREAT)
+    os.write(fd, bytes(size_bytes))
+    os.close(fd)
+"""
+
+
+@pytest.mark.parametrize("attention", [WATCHED, FOLLOWED, TRAINS])
+def test_small_files_of_a_process_that_is_not_followed_stay_sums(attention: int, tmp_path: Path) -> None:
+    """What a package manager unpacks; a process that is only watched has its connections reported, and large files."""
+    script = f"import os; os.chdir({str(tmp_path)!r}); input()\n{WRITES}"
+    with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, text=True) as writer:
+        trace = EbpfTrace(KernelFs())
+        try:
+            trace.set_attended({writer.pid: attention}, 64 << 10)
+            with Tracer(trace).watch() as seen:
+                writer.communicate("\n")
+            trifles = trace.consume_trifles()
+        finally:
+            trace.close()
+
+    told = {name for name in ("small", "large") if seen.of(tmp_path / name, writes=True)}
+    events = {event.kind for event in seen.events(tmp_path / "small")}
+    assert events == (set() if attention == WATCHED else {"created", "closed-written"})
+    assert told == ({"large"} if attention == WATCHED else {"small", "large"})
+    assert (trifles.get(writer.pid, 0) >= 1000) == (attention == WATCHED)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from tests.kernel.tracer import Seen, Tracer
 
+from ckptprof.service.sampler.tracing import FOLLOWED, TRAINS
 from ckptprof_collectors.ebpf.trace import EbpfTrace
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import SocketTraffic
@@ -293,7 +294,7 @@ def test_nothing_is_counted_while_nobody_trains(server: Server) -> None:
         trace = EbpfTrace(KernelFs())
         try:
             told = []
-            for watched in ({}, {os.getpid(): False}, {1: True}, {os.getpid(): True}, {}):
+            for watched in ({}, {os.getpid(): FOLLOWED}, {1: TRAINS}, {os.getpid(): TRAINS}, {}):
                 trace.set_attended(watched, 0)
                 one.sendall(b"P" + MIB.to_bytes(8, "big") + bytes(MIB))
                 _exactly(one, ANSWER_BYTES)

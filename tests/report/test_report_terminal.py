@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, Mode, Report, Watched
+from ckptprof.model import LEFT_OUT, Checkpoint, Mode, Report, Watched
 from ckptprof.report import rows, show, terminal
 from ckptprof.report.clean import width as cells
 
@@ -249,3 +249,15 @@ def test_odd_input_is_told_at_any_width(
 
     assert [line for page in pages for line in page.splitlines() if cells(line) > width] == []
     assert all(("(no name)" in page) is (kind == "nameless") for page in pages)
+
+
+def test_what_the_budget_left_out_comes_before_the_answer(reports: dict[str, Report], zone: timezone) -> None:
+    """With the number of checkpoints that it concerns."""
+    report = reports["run"]
+    first, *others = report.checkpoints
+    cut = msgspec.structs.replace(first, limitations=(*first.limitations, f"stacks: {LEFT_OUT}"))
+    changed = msgspec.structs.replace(report, checkpoints=(cut, *others))
+
+    text = terminal.render(changed, width=120, colour=False, zone=zone)
+
+    assert text.startswith("Left out  samples of 1 of 5 checkpoints, to keep the CPU budget")

@@ -28,12 +28,14 @@ def command(
     textfile: agent_settings.Textfile = None,
     web_config: agent_settings.WebConfig = None,
     rate: agent_settings.Rate = 10.0,
+    cpu_budget: agent_settings.CpuBudget = 5.0,
     timeline_days: agent_settings.TimelineDays = 30,
     max_bytes: agent_settings.MaxBytes = 1 << 30,
 ) -> int:
     """Monitor the whole host in the foreground and record every checkpoint, as the service does.
 
-    SIGTERM or Ctrl-C stores everything observed so far and ends it; a second signal ends it at once.
+    SIGTERM or Ctrl-C stores everything observed so far and ends it within 5 seconds; the next start reports what is
+    still open. A second signal ends it at once.
     """
     del config, web_config  # config is merged into the other options; web_config is refused
     host, port = options.address(listen)
@@ -50,6 +52,7 @@ def command(
             minimal=metrics == "minimal",
             base_hz=rate,
             burst_hz=min(100.0, 2.5 * rate),
+            cpu_budget=cpu_budget / 100,
             level=level,
             tls_cert=tls_cert,
             tls_key=tls_key,

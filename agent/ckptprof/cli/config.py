@@ -25,6 +25,7 @@ def command(
     db: options.Db = None,
     level: options.Level = "auto",
     rate: agent_settings.Rate = 10.0,
+    cpu_budget: agent_settings.CpuBudget = 5.0,
     no_metrics: agent_settings.NoMetrics = False,
     metrics: agent_settings.Metrics = "full",
     job_names: agent_settings.JobNames = False,
@@ -49,7 +50,7 @@ def command(
     from ckptprof.report import settings as rendering  # noqa: PLC0415
     from ckptprof.store.location import SERVICE_DATABASE, default_path, is_service_running  # noqa: PLC0415
 
-    del level, rate, metrics, job_names, textfile, timeline_days, max_bytes  # read from the context
+    del level, rate, cpu_budget, metrics, job_names, textfile, timeline_days, max_bytes  # read from the context
     del web_config  # always refused
     if not no_metrics:
         agent_settings.check_served(listen, tls_cert, tls_key, client_ca)

@@ -86,7 +86,7 @@ def expand_databases(dbs: Sequence[str] | None) -> list[str | None]:
 
 
 def cover_several_nodes(dbs: Sequence[str | None]) -> bool:
-    """Return whether these cover several nodes: several files, or a server."""
+    """Return True for several files, or a server."""
     return len(dbs) > 1 or any(db is not None and is_server_url(db) for db in dbs)
 
 

@@ -180,7 +180,7 @@ def _gpus(one: Checkpoint, nodes: int) -> float | None:
 
 
 def _place(group: Sequence[TimedEvent]) -> Literal["shared", "per-node"] | None:
-    """Return whether all nodes wrote into one folder; None: unknown, different keys may name the same folder."""
+    """Return True if all nodes wrote into one folder; None: unknown, different keys may name the same folder."""
     places = {place.key: place.shared for one in group if (place := one.event.checkpoint.place) is not None}
     if len(places) == 1 and (len({one.event.host for one in group}) > 1 or True in places.values()):
         return "shared"

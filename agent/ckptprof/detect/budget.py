@@ -1,4 +1,4 @@
-"""One budget in bytes over all that detection keeps: above it each kind of knowledge is cut, the oldest goes first."""
+"""One budget in bytes for all retained data of detection: above it every kind is shrunk, oldest first."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import NamedTuple
 
 from ckptprof.detect.events.detection_knowledge import Knowledge
 
-BUDGET_BYTES = 16_000_000  # a service of 40 MB, with what Python needs beside it, takes some 80 MB
-_MIN_SHARE = 1 / 8  # of its bound each kind keeps so much in any case: a thousand files
+BUDGET_BYTES = 16_000_000  # of a service that then uses about 80 MB, Python included
+_MIN_SHARE = 1 / 8  # of its bound that each kind retains in any case: a thousand files
 
 
 class RetainedKind(NamedTuple):
     """One kind of retained data."""
 
-    bytes_each: int  # with what it refers to and its places in mappings; measured, see tests/detect/test_budget.py
+    bytes_each: int  # including referenced objects and entries of mappings; measured, see tests/detect/test_budget.py
     number: Callable[[], int]
-    shrink: Callable[[float], object] | None = None  # to a share of its bound; None: it goes by its age alone
+    shrink: Callable[[float], object] | None = None  # to a share of its bound; None: dropped by age only
 
 
 class Budget:
-    """Sums retained data by numbers and measured sizes; events not yet decided are never cut, and may exceed it."""
+    """Sums retained data by numbers and measured sizes; unclassified events are never dropped, and may exceed it."""
 
     def __init__(self, kinds: Sequence[RetainedKind], limit_bytes: int = BUDGET_BYTES) -> None:
         self._kinds = tuple(kinds)
         self._limit_bytes = limit_bytes
-        self.forgotten_bytes = 0  # before their time, for want of room
+        self.forgotten_bytes = 0  # dropped early, for this budget
 
     @property
     def retained_bytes(self) -> int:

@@ -20,29 +20,28 @@ from ckptprof.detect.tolerances import COUNTER_LAG_NS, FEW, MAX_PER_ITEM, PATIEN
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
+from ckptprof.detect.world.starvation import FAR_BEHIND_NS
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame
 
 _EVALUATE_NS = 500_000_000
-_KEEP_NS = 120_000_000_000  # of counters, while nothing older is waiting
-_EDGE_RESOLUTION_NS = 1_000_000  # edges that move by less are where they were
-_FORECAST_AGE_SHARE = (
-    8  # what goes on is foreseen again once an eighth of its age has passed: a long save costs no more
-)
-_MAX_FORECAST_AGE_NS = PATIENCE_NS // 4  # but then: what goes on after a kill is joined to what was foreseen before it
-_YOUNG_NS = 1_000_000_000  # many saves are over by then, and foreseen once they are
-_REUSE_NS = 1_000_000_000  # for each so many parts nothing is foreseen again: they take a twentieth of that
+_KEEP_NS = 120_000_000_000  # how long counters are retained, if nothing older is waiting
+_EDGE_RESOLUTION_NS = 1_000_000  # a smaller shift of an edge is no change
+_FORECAST_AGE_SHARE = 8  # an unfinished save is forecast again after an eighth of its age: a long save costs no more
+_MAX_FORECAST_AGE_NS = PATIENCE_NS // 4  # at most: after a kill a save is joined to its last forecast
+_YOUNG_NS = 1_000_000_000  # many saves have ended by then, and need no forecast before
+_REUSE_NS = 1_000_000_000  # a forecast of 1,000 parts is reused for so long: it takes a twentieth of that
 _REUSE_PARTS = 1_000
 
 
 class _Forecast(NamedTuple):
-    """The forecast of something that goes on."""
+    """The forecast of an unfinished event."""
 
-    fingerprint: Hashable  # by which that was told
-    due_ns: int  # until then it is good enough, as long as a file of it is open
-    reuse_until_ns: int  # until then in any case, for it has many parts
+    fingerprint: Hashable  # of its inputs
+    due_ns: int  # valid until then while one of its files is open
+    reuse_until_ns: int  # valid until then in any case, as it has many parts
     pending: PendingEvent | None
 
 
@@ -65,11 +64,11 @@ class Detector:
         self._recogniser = Recogniser(self.known, self._revisions)
         self._budget = Budget(retained_kinds(self.known))
         self._forecasts: dict[Hashable, _Forecast] = {}
-        self._written: dict[int, Transfer] = {}  # by identity, what was being written when that was foreseen
-        self._good_until_ns = 0  # if nothing else is written, and nothing is over
-        self._reuse_until_ns = 0  # unless something of it is over
-        self._omitted: set[Hashable] = set()  # of what goes on, as of the last time
-        self.omitted_event_count = 0  # which `pending` had no room for the last time, and not yet the time before
+        self._written: dict[int, Transfer] = {}  # by identity, open writes at the last forecast
+        self._good_until_ns = 0  # if no other write started, and none has ended
+        self._reuse_until_ns = 0  # unless an event has ended
+        self._omitted: set[Hashable] = set()  # unfinished events without a forecast in the last result
+        self.omitted_event_count = 0  # newly omitted in the last result of `pending`, for its limit
         self._evaluated_ns = 0
         self._fed_ns = header.at_ns
         self._forgotten_ns = 0
@@ -81,12 +80,12 @@ class Detector:
 
     @property
     def rejected(self) -> list[EventDecision]:
-        """Those of them that recognised nothing."""
+        """The last decisions against a checkpoint."""
         return [decision for decision in self.decisions if decision.is_rejected]
 
     @property
     def active(self) -> bool:
-        """Whether something is going on that may become a checkpoint."""
+        """Whether a transfer is in progress that may become a checkpoint."""
         return self._transfers.active
 
     @property
@@ -96,14 +95,19 @@ class Detector:
 
     @property
     def forgotten_bytes(self) -> int:
-        """How many of them were dropped before their time, to stay in its budget."""
+        """Bytes of retained data dropped early, to stay in its budget."""
         return self._budget.forgotten_bytes
 
-    def ingest(self, frame: Frame) -> list[Checkpoint]:
-        """Ingest one frame; return the checkpoints that end with it, and revisions of earlier ones."""
+    def ingest(self, frame: Frame, behind_ns: int = 0) -> list[Checkpoint]:
+        """Ingest one frame; return the checkpoints that end with it, and revisions of earlier ones.
+
+        `behind_ns`: how far the recorder is behind; far behind, samples that only describe are left out, and evaluation
+        is less frequent.
+        """
+        frame = self._world.starvation.shorten(frame, self._fed_ns, behind_ns)
         self._fed_ns = frame.at_ns
         for process in self._world.drop_stalest():
-            self._transfers.polled.close_all(process, frame.at_ns)  # no process looks at it any more
+            self._transfers.polled.close_all(process, frame.at_ns)  # it is no longer polled
         samples = self._world.ingest(frame)
         self._transfers.ingest(samples, frame.at_ns)
         self.known.history.ingest(samples, self._world.jobs)
@@ -111,8 +115,9 @@ class Detector:
         self._recogniser.ingest(samples)
         self._world.ingest_exits(samples)
         waiting = len(self._transfers.waiting)
-        # many that wait are looked at less often, by one turn for each so many
-        delay_factor = 0 if self._transfers.facts.is_nearly_full else min(waiting // MANY_PARTS, FEW)
+        # with many waiting transfers, or far behind, evaluation is less frequent
+        turns = FEW if behind_ns >= FAR_BEHIND_NS else min(waiting // MANY_PARTS, FEW)
+        delay_factor = 0 if self._transfers.facts.is_nearly_full else turns
         if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + delay_factor):
             return []
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)
@@ -122,11 +127,11 @@ class Detector:
         return self._recogniser.adopt_pending(pending)
 
     def finish(self) -> list[Checkpoint]:
-        """Decide everything that is left: the recording has ended, and every wait with it."""
+        """Classify all remaining events: the recording has ended, and every wait with it."""
         return self._finish(goes_on=False)
 
     def pause(self, hurried: Callable[[], bool] = lambda: False) -> list[Checkpoint]:
-        """Decide what is open: the recording has ended, and the next one gets the rest through `pending`.
+        """Classify open events: the recording has ended, and the next one gets the rest through `pending`.
 
         Events not decided when `hurried` returns True are pending there, too.
         """
@@ -163,7 +168,7 @@ class Detector:
             candidates = self._gatherer.gather_as_ended([*self._transfers.waiting, *writing])
             ongoing = [one for one in self._ongoing(candidates) if closely or not self._is_young(one)]
             names = {_candidate_key(candidate): candidate for candidate in ongoing[:MAX_PER_ITEM]}
-            for name in sorted(names, key=self._forecasts.__contains__):  # what was not foreseen yet comes first
+            for name in sorted(names, key=self._forecasts.__contains__):  # those without a forecast first
                 candidate, known = names[name], self._forecasts.get(name)
                 fingerprint = _fingerprint(candidate)
                 is_due = known is None or closely or self._fed_ns >= known.due_ns or not _is_open(candidate)
@@ -200,9 +205,9 @@ class Detector:
         ]
 
     def _is_young(self, candidate: Candidate) -> bool:
-        """Return whether a job that saves repeatedly started a save a moment ago, with a file still open.
+        """Recognise a save that a job started within the last second, with a file still open, after earlier saves.
 
-        The forecast follows when it has ended.
+        It is forecast later, or reported when it has ended.
         """
         if self._fed_ns - candidate.start_ns >= _YOUNG_NS or not _is_open(candidate):
             return False
@@ -253,12 +258,12 @@ class Detector:
                 done.extend(self._recogniser.classify(settled))
             _mark_classified(candidate)
             if any(_key_of(candidate, part) in self._forecasts for part in candidate.parts):
-                self._reuse_until_ns = 0  # it is no longer to be foreseen
+                self._reuse_until_ns = 0  # it needs no forecast any more
         self._transfers.waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
     def _classify_sent(self, now_ns: int) -> list[Checkpoint]:
-        """Decide what went over the network, once nothing more comes."""
+        """Classify network transfers after their end."""
         done: list[Checkpoint] = []
         for job, parts in self._transfers.sent.take_ended(now_ns, QUIET_NS):
             candidate = Candidate(job, writes=parts[0].writes, patience_ns=QUIET_NS)
@@ -269,10 +274,10 @@ class Detector:
         return done
 
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return whether the close(2) at its end still sends data to its server, or a sync still waits for it."""
+        """Return True while a close(2) at its end still sends data to its server, or a sync still waits for that."""
         if not candidate.writes or now_ns - candidate.end_ns > LONGEST_CLOSING_NS:
             return False
-        since_ns = now_ns - 2 * _EVALUATE_NS  # who was met in it so lately may still be in it
+        since_ns = now_ns - 2 * _EVALUATE_NS  # a thread sampled there so recently may still be there
         ends = itertools.product(candidate.processes, ("close", "sync"))
         return any(self._world.threads.was_last_in(process, word, since_ns) for process, word in ends)
 
@@ -287,7 +292,7 @@ class Detector:
 
 
 def _mark_classified(candidate: Candidate) -> None:
-    """Mark the transfers of a decided candidate: later activity starts new ones."""
+    """Mark the transfers of a classified candidate: later activity starts new ones."""
     for transfer in candidate.ended_transfers():
         transfer.mark_classified()
 

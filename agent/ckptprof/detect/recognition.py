@@ -1,4 +1,4 @@
-"""Asks the decision table what each event is, and does what follows: report, defer, or turn it down."""
+"""Classifies each event by the decision table, and then reports, defers or rejects it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Kind, Status
 class EventDecision:
     """A decision on an event, for `replay --why`."""
 
-    number: int  # counts those of a recording
+    number: int  # counter within a recording
     uids: tuple[str, ...]  # under which it is reported, or will be
     path: str  # of its largest file
     bytes: int
@@ -58,7 +58,7 @@ class EventDecision:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether it was no checkpoint and no copy, as far as known then."""
+        """It was no checkpoint and no copy, as far as known then."""
         if self.decision.override is not None:
             return not self.decision.is_copy_or_stream
         return self.decision.save_or_restore < REQUIRED_SUMS[Hypothesis.SAVE if self.writes else Hypothesis.RESTORE]
@@ -80,14 +80,16 @@ class Recogniser:
         self._placeholders.ingest(samples)
 
     def classify(self, candidate: Candidate) -> list[Checkpoint]:
-        """Decide the candidate; return the reports that follow, of earlier events as well."""
+        """Classify a candidate; return the resulting reports, also of earlier events."""
         if candidate.bytes < SIGNIFICANT_BYTES:
             return []
         event = EventContext(candidate, self._known)
         signals = signals_of(event)
         decision = decide(signals)
         checkpoint = None if decision.is_nothing else self._describe(candidate, evidence_of(signals), decision)
-        if checkpoint is None or CUT_AT_END not in checkpoint.cuts:  # with what follows of it a part is no series
+        if (
+            checkpoint is None or CUT_AT_END not in checkpoint.cuts
+        ):  # a truncated save and its continuation are no series
             history_event = event.history_event._replace(is_rejected=checkpoint is None)
             self._known.history.record(event.job, history_event, writes=event.writes)
         if decision.marks_series_as_data:
@@ -147,7 +149,7 @@ class Recogniser:
         return reported
 
     def dismiss(self, candidate: Candidate) -> None:
-        """Record something endless: it is no checkpoint, and starts no series."""
+        """Record an endless candidate: it is no checkpoint, and starts no series."""
         if candidate.parts:
             seconds = (candidate.end_ns - candidate.start_ns) / 1e9
             text = f"{len(candidate.parts)} files in {seconds:.0f} s without an end, under names of no framework"
@@ -178,7 +180,7 @@ class Recogniser:
         why = list(evidence), decision.confidence
         checkpoint, limitations, stall = assemble(candidate, *why, self._known, is_copy=copied)
         record_stall(candidate, stall, self._known)
-        if not candidate.is_sent:  # of what went to files more becomes known
+        if not candidate.is_sent:  # durability and clean-up of files become known later
             self._revisions.record(candidate, checkpoint, limitations)
         if candidate.writes and checkpoint.status is Status.COMPLETE and not copied:
             record_complete(candidate, self._known.history)

@@ -1,4 +1,4 @@
-"""The answer that opens a report: the limit that cost most time, and what to do first."""
+"""The headline of a report: the limit that cost most time, and the first remedy."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ class Cause(Enum):
     BUSY_BEFORE = auto()  # before the first byte: the writer's process was on CPU
     UNKNOWN_BEFORE = auto()  # before the first byte, cause not known
     PARSED = auto()  # after the last byte of a restore: memory grew
-    PACKED = auto()  # after the last byte of a save: programs of its own read it
+    PACKED = auto()  # after the last byte of a save: child programs read it
     DELETION = auto()
     LATE_RANK = auto()
-    NAMES = auto()  # create, rename, open, look up
-    DIRTY = auto()  # too much was dirty
+    NAMES = auto()  # create, rename, open, stat
+    DIRTY = auto()  # too many dirty pages
     FAULTS = auto()  # page faults of a mapping
     FLUSHES = auto()
     SMALL_OPERATIONS = auto()
@@ -36,21 +36,21 @@ class Cause(Enum):
     CONGESTION = auto()  # of the fabric, by the counters of its ports
     PATH = auto()  # between this host's link and the server, by TCP: because of the round trip
     QUEUES = auto()  # likewise, by queues or losses
-    PATHS_LOST = auto()  # no path to a disk behind a fabric could be used
-    DAEMON = auto()  # the process that serves a FUSE mount was at work here all the while
+    PATHS_LOST = auto()  # no path to a disk behind a fabric was usable
+    DAEMON = auto()  # the process that serves a FUSE mount was busy all the time
     SERVER = auto()
     WINDOW = auto()  # the server did not accept the bytes, by TCP
     RETRANSMITTED = auto()  # requests were retransmitted, by the client's counters, as for those below
-    DELAYED = auto()  # the server said: later
-    COMMITS = auto()  # the server brought it to its stable storage
-    ONE_CONNECTION = auto()  # requests waited at this end for one connection
-    SMALL_REQUESTS = auto()  # each carried far less than it could
+    DELAYED = auto()  # the server asked to retry later
+    COMMITS = auto()  # the server wrote it to its stable storage
+    ONE_CONNECTION = auto()  # requests waited in the client for its only connection
+    SMALL_REQUESTS = auto()  # each had far less data than possible
     ANSWERS = auto()  # the server was slow for each request
     SLOTS = auto()  # all request slots of its targets were in use, while the link had free capacity
     TARGET = auto()  # one of several servers or targets was far slower than the others
     QUEUED = auto()  # without a CPU in the kernel
     STARVED = auto()  # without a CPU in its own code
-    STARVED_AFTER = auto()  # without a CPU, when what was read was parsed
+    STARVED_AFTER = auto()  # without a CPU, while parsing the data that was read
     COPYING = auto()  # into or out of the page cache
     OWN_CODE = auto()
     LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it
@@ -61,7 +61,7 @@ class Cause(Enum):
     UNEXPLAINED = auto()
 
 
-WORDS = {  # what a checkpoint that was limited is called
+WORDS = {  # words for a limited checkpoint
     Limit.GATHER: "bound by gathering the state",
     Limit.STAGING: "bound by staging a copy of the state",
     Limit.SERIALIZE: "serialisation-bound",
@@ -90,15 +90,15 @@ _ASLEEP = {
 
 @dataclass(frozen=True, kw_only=True)
 class Wait:
-    """What a thread waited for that was asleep in reads, writes and syncs."""
+    """The storage wait of a thread that was asleep in reads, writes and syncs."""
 
     cause: Cause
     limit: Limit
-    words: str | None = None  # in or for what it was asleep, for a person; None: as its limit has it
+    words: str | None = None  # text for users; None: that of its limit
     facts: tuple[str, ...] = ()  # names and numbers
     excluded: tuple[str, ...] = ()
-    rival: Limit | None = None  # what it may be as well
-    imposed: bool = False  # by a limit that is set, or that the kernel has measured
+    rival: Limit | None = None  # the alternative limit
+    imposed: bool = False  # by a configured limit, or one that the kernel measured
     sure: bool = True
 
     @property
@@ -113,11 +113,11 @@ class AttributedTime:
     """Seconds of the critical path with their cause."""
 
     cause: Cause
-    limit: Limit | None  # None: time that nothing explains
+    limit: Limit | None  # None: unexplained time
     seconds: float
-    text: str  # for a person
+    text: str  # for users
     single_writer: str | None = (
-        None  # the single writer of several ranks, in words: more writers would have shared it out
+        None  # the single writer of several ranks, in words: more writers would have shared the work
     )
 
     def __str__(self) -> str:

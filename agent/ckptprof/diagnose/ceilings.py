@@ -51,10 +51,10 @@ class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     source: str  # as the mount names it
     device: str | None  # kernel name of the block device below, if there is one
     server: str | None  # of a remote mount
-    size_bytes: Count  # at most so much might be written
+    size_bytes: Count  # maximum to be written
     phase_seconds: Seconds  # maximum duration of each measure
     busy_before: Annotated[float, msgspec.Meta(ge=0, le=1)] | None  # share of the time in which the device had work
-    complete: bool  # nothing broke off: no full disk, no error
+    complete: bool  # not interrupted: no full disk, no error
     measures: tuple[Measure, ...]
 
 

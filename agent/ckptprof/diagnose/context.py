@@ -19,11 +19,11 @@ from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9
 MS = 1e3
-MOST = 0.5  # of a whole: half of its seconds or bytes are most of it
-SLIGHT = 0.1  # of a whole: less decides nothing, and is not reported
+MOST = 0.5  # of a whole: at least half of its seconds or bytes
+SLIGHT = 0.1  # of a whole: less is negligible, and not reported
 _CLOCK_SECONDS = 1e-3  # rates over less time would show the resolution of the clock
 _FEW_REQUESTS = 8  # no mean of fewer
-_BYPASS_FACTOR = 2.0  # times what the kernel counted: headers make a tenth
+_BYPASS_FACTOR = 2.0  # times the bytes counted by the kernel: headers add only a tenth
 _REMOTE_FS_TYPES = frozenset(
     {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
 )
@@ -200,7 +200,7 @@ class CheckpointContext:
             return None
         links = [one for one in self.measures.links if one.countable and one.kind != "loopback"]
         shaped = [one for one in self.measures.links if one.shaped_overlimits or one.shaped_drops]
-        if not self.is_save:  # received traffic is shaped at its other end: this link only shows that it is shaped
+        if not self.is_save:  # received traffic is shaped at the other end: this link has no counters of it
             shaped += [
                 one for one in self.measures.links if one.kind != "loopback" and one.shaped_overlimits is not None
             ]

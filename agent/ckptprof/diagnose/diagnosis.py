@@ -16,7 +16,7 @@ from ckptprof.measures import LinkMeasure
 from ckptprof.model import Checkpoint, Kind, Mode, Status
 from ckptprof.verdicts import Cost, Limit
 
-_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over less are chance
+_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over shorter times are noise
 
 
 def diagnose(
@@ -29,7 +29,7 @@ def diagnose(
     """Add verdict and cost to a checkpoint; a copy is returned without: it blocks nothing.
 
     `history`: earlier checkpoints of any job, `ceilings`: results of `ckptprof ceiling` on this host, `gpus`: GPUs of
-    the job on this host, if given, `seen_gpus`: those according to NVML. Missing and contradictory measurements lower
+    the job on this host, if given, `observed_gpus`: those by NVML. Missing and contradictory measurements lower
     the confidence; they raise no error.
     """
     if checkpoint.kind is Kind.COPY:
@@ -88,7 +88,7 @@ def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str 
 
 
 def is_durable_on_return(save: Checkpoint) -> bool | None:
-    """Return whether all of a save was on stable storage when it returned; None: not known.
+    """Return True if all data of a save was on stable storage when it returned; None: unknown.
 
     An async save returns before it is written, at an unknown time. With samples of the page cache, the first sample
     that finds all data written may be much later than that: then only a sample after the return that finds unwritten

@@ -113,8 +113,8 @@ def _gpus(mine: Iterable[Checkpoint]) -> tuple[int | None, str | None]:
 def _span(mine: list[Checkpoint], stall: float | None) -> float | None:
     """Return the time from the first checkpoint to when the next save is due, at the usual interval.
 
-    To the end of the last save, four saves would stand against three intervals. It is at least the stall, which may
-    start before the first save. None for restores alone: they start a run, and show nothing of the rest.
+    To the end of the last save there would be four saves in three intervals. It is at least the stall, which may
+    start before the first save. None for restores alone: they start a run, and are no evidence about the rest.
     """
     if len(mine) < 2 or not any(one.kind is Kind.SAVE for one in mine):
         return None

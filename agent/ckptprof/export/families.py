@@ -60,6 +60,11 @@ SAMPLER = (
         "Lateness of ticks that came 0.25 s late or more.",
         lambda s: None if s.starved_ns is None else s.starved_ns / 1e9,
     ),
+    _SAMPLER(
+        "sampler_left_out_total",
+        "Samples and file lookups left out to keep the CPU budget.",
+        lambda s: None if s.left_out is None else sum(s.left_out.values()),
+    ),
     _SAMPLER_GAUGE("watched_processes", "Processes monitored closely now.", lambda s: s.watched_processes),
     _SAMPLER_GAUGE("known_processes", "Processes known to the sampler now.", lambda s: s.known_processes),
 )
@@ -91,7 +96,7 @@ RECORDER = (
     _RECORDER_GAUGE(
         "recorder_behind_seconds",
         "Delay between the last frame and its evaluation; above 10 s checkpoints are reported late.",
-        lambda s: s.behind_seconds,
+        lambda s: None if s.behind_seconds is None else s.behind_seconds(),
     ),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
     *(

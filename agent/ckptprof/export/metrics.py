@@ -161,7 +161,7 @@ class Metrics(Collector):
                 table.start()
 
     def coverage(self) -> tuple[bool | None, tuple[str, ...]]:
-        """Return whether calls are traced (None: no sampler has started), and the latest degradations of the trace."""
+        """Return (the trace is attached, its latest limitations); None: no sampler has started."""
         with self._lock:
             return self._tracing, self._trace.degraded if self._trace is not None else ()
 

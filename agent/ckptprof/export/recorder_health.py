@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 
@@ -20,7 +22,7 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     frames: int | None = None
     dropped_frames: int | None = None  # not stored: the queue was full or the store failed
     late_frames: int | None = None  # arrived more than a second late
-    behind_seconds: float | None = None  # gauge: delay between the last frame and its evaluation
+    behind_seconds: Callable[[], float] | None = None  # gauge, read at each scrape: age of the newest evaluated frame
     detection_faults: int | None = None  # events in progress were lost, and detection restarted
     detection_memory_bytes: int | None = None  # gauge: retained memory, estimated
     detection_forgotten_bytes: int | None = None  # released early because the budget was full

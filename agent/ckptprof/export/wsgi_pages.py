@@ -46,10 +46,20 @@ class HttpPage(NamedTuple):
 class Pages:
     """A WSGI application: GET and HEAD of /metrics, /status, / and /healthz."""
 
-    def __init__(self, metrics: Collector, *, status: Callable[[], bytes] = lambda: b"{}", in_clear: bool) -> None:
-        """`status` returns the JSON of /status. `in_clear`: plain HTTP, so requests from web sites are refused."""
+    def __init__(
+        self,
+        metrics: Collector,
+        *,
+        status: Callable[[], bytes] = lambda: b"{}",
+        health: Callable[[], str] = lambda: "ok",
+        in_clear: bool,
+    ) -> None:
+        """`status` returns the JSON of /status, `health` the text of /healthz.
+
+        `in_clear`: plain HTTP, so requests from web sites are refused.
+        """
         self._app = make_wsgi_app(metrics)
-        self._status = status
+        self._status, self._health = status, health
         self._in_clear = in_clear
         self._lock = threading.Lock()
         self._rendered: dict[tuple[str, str], tuple[float, HttpPage]] = {}  # by format and encoding, at most four
@@ -67,7 +77,7 @@ class Pages:
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             return _plain("405 Method Not Allowed", ("Allow", "GET, HEAD"))
         if path == "/healthz":
-            return _plain("200 OK", text="ok")
+            return _plain("200 OK", text=self._health())  # never another code: to be restarted would help nobody
         if path == "/":
             return HttpPage("200 OK", [("Content-Type", "text/html; charset=utf-8")], _INDEX)
         if self._in_clear and not is_local_name(environ.get("HTTP_HOST")):

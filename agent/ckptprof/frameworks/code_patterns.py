@@ -14,7 +14,7 @@ def _files(ends: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"/(?:{'|'.join(ends)})\.py$")
 
 
-# a thread that saves, and one that does so while training goes on
+# a thread that saves, and one that does so while training continues
 SAVES = _files(one for code in _CODE_PATTERNS for one in code.saves)
 BACKGROUND = _files(one for code in _CODE_PATTERNS for one in code.background)
 AT_ONCE = tuple(function for code in _CODE_PATTERNS for function in code.at_once)
@@ -46,9 +46,9 @@ COMPUTES = re.compile(r"(?:^|\.)block_until_ready$")  # waits for the device, wh
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<(?!stdin)")
 OUTERMOST = frozenset(("main", "<module>", "<lambda>"))  # in every stack
 
-CUFILE = re.compile(r"/torch/cuda/gds\.py$|/kvikio/|/cuda/bindings/cufile")  # code that moves data by cuFile
+CUFILE = re.compile(r"/torch/cuda/gds\.py$|/kvikio/|/cuda/bindings/cufile")  # code that transfers data by cuFile
 
-# what a writing thread does: by words in the name of its function, then by its file
+# activity of a writing thread: by words in the name of its function, then by its file
 GATHERS = re.compile(
     r"/torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py$|/mpi4py/|multihost_utils"
 )

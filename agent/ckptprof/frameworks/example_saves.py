@@ -1,4 +1,4 @@
-"""Examples: one save of each framework, file by file, as its source writes them.
+"""Examples: one save of each framework, file by file, as its source code writes them.
 
 Tests replay them through the detector at both levels, as two saves and a restore. `{step}` stands for the step,
 `{rank}` for the rank (`{rank1}`: counted from one), each with an optional width (`{step:07}`).
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from posixpath import commonpath
 from typing import Any
 
-SMALL = 0.01  # MiB: metadata beside the weights
+SMALL = 0.01  # MiB: metadata next to the weights
 
 # first bytes
 TORCH_ZIP = b"PK\x03\x04" + bytes(12)
@@ -39,10 +39,10 @@ class ExampleFile:
 
 @dataclass(frozen=True)
 class ExampleSave:
-    """One save: its files in the order of writing, and what the detector must report of it."""
+    """One save: its files in the order of writing, and the report expected of the detector."""
 
     files: tuple[ExampleFile, ...]
-    path: str | None = None  # below the root; None: its one file, or the folder of all, but for markers
+    path: str | None = None  # below the root; None: its only file, or the folder of all except markers
     program: str = "train.py"
     runtimes: tuple[str, ...] = ("torch", "numpy")
     mapped: bool = False  # restored by mmap

@@ -24,8 +24,8 @@ OTHER_ENDINGS = re.compile(
     r"(?:[.-]\d+)?$|/data\.mdb$|\.db-(?:wal|shm|journal)$|\.sqlite-\w+$",
     re.IGNORECASE,
 )
-TEXTS = (".json",)  # may also contain models: XGBoost's `model.json`; with a step alone, traces of profilers
-OTHER_MAGICS: tuple[tuple[int, bytes, str], ...] = (  # (offset, bytes there, what it is)
+TEXTS = (".json",)  # may also contain models (XGBoost's `model.json`); with only a step, traces of profilers
+OTHER_MAGICS: tuple[tuple[int, bytes, str], ...] = (  # (offset, bytes there, description)
     (0, b"\x7fELF", "a program or a core dump"),
     (0, b"\x1f\x8b", "gzip"),
     (0, b"BZh", "bzip2"),

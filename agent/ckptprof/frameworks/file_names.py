@@ -1,4 +1,4 @@
-"""What the path of a file shows: its framework, step and rank, and which checkpoint it is a part of.
+"""Parses the path of a file: its framework, step and rank, and the checkpoint to which it belongs.
 
 The model. A path is read from the file upwards. Marks of temporary names are removed first, so that a file has the same
 properties before and after its rename. Then:
@@ -27,7 +27,7 @@ from ckptprof.frameworks.file_formats import identify_format
 from ckptprof.frameworks.framework_entry import FilePattern, Framework
 from ckptprof.frameworks.framework_table import BY_NAME, FRAMEWORKS
 
-_MAX_DIGITS = 12  # of a number that counts; a longer one is a hash, a date, or an attempt to overflow an integer
+_MAX_DIGITS = 12  # of a counter; a longer number is a hash, a date, or an attempt to overflow an integer
 _MAX_DEPTH = 64  # folders of a path that are parsed, from the deepest
 _DIGIT = re.compile(r"\d", re.ASCII)
 _NUMBER = re.compile(r"\d+")
@@ -36,7 +36,7 @@ _STEP_DEPTH = 4  # how far above a file a folder may have its step
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """What one path shows."""
+    """A parsed path."""
 
     framework: Framework | None
     step: int | None
@@ -46,14 +46,14 @@ class FileName:
     is_certain: bool  # the directory has a step or is the framework's own: it alone distinguishes saves
     hint: bool  # a word for checkpoints is in it
     data: bool  # a word for data sets or results is in it
-    state: bool  # a word for what a restart needs is in the name of the file
+    state: bool  # a word for state that a restart needs is in the name of the file
     model_output: bool  # named as the output of a model, and not as state; both may have a step or a rhythm
     never_checkpoint: (
         bool  # a log, a database, an archive: no checkpoint, unless its first bytes are those of its framework
     )
     temporary: bool
     commit: bool  # its appearance completes a checkpoint
-    in_progress: bool = False  # it is there from before the first byte until the checkpoint is complete
+    in_progress: bool = False  # it exists from before the first byte until the checkpoint is complete
     alias: bool = False  # the name is reused for each save: last.ckpt, best.pt, latest
     staging: bool = False  # named by Python's tempfile: copied or renamed to its place later
     world: int | None = None  # number of ranks, from the name
@@ -270,7 +270,7 @@ def _parse_folder(folder: str) -> _FolderName:
 
 
 def _directories(part: str) -> list[tuple[int | None, re.Pattern[str] | None]]:
-    """List (step, what must be below) of the matching folders; one without conditions is enough."""
+    """List (step, required path below) of the matching folders; one without a condition is enough."""
     found: dict[tuple[int | None, re.Pattern[str] | None], None] = {}
     for directory in _DIRECTORIES:
         matched = directory.folder.fullmatch(part)
@@ -300,7 +300,7 @@ def _framework(place: _FolderName, file: str) -> tuple[Framework | None, dict[st
 
 
 def _directory(shared_directory: str, folder: str, file: str, own_step: int | None) -> tuple[str, int | None, bool]:
-    """Find (unit, step, certain): the folder of a framework, or with a step, else folder and step of the file."""
+    """Find (directory, step, certain): the folder of a framework, or with a step, else folder and step of the file."""
     place = _parse_folder(shared_directory)
     found = None
     for path, step, below in place.directories:
@@ -378,7 +378,7 @@ def path_shape(path: str) -> str:
 def identify_framework(files: Iterable[tuple[str, int, bytes | None]], programs: Collection[str] = ()) -> str | None:
     """Identify the framework by which a checkpoint's files are named; None: no name matches.
 
-    `files` are (path, bytes transferred, first bytes or None), `programs` the names of the programs that transferred
+    `files`: (path, bytes transferred, first bytes or None); `programs`: the names of the programs that transferred
     them. Of the matching frameworks a trainer wins over a library, and that over a format; of equals, the one with most
     bytes. A name contradicted by the file's first bytes does not count.
     """

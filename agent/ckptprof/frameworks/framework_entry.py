@@ -14,9 +14,9 @@ PACKED = f"(?:{COMPRESSED_ENDING})?"  # after the ending of a format: `pickle.du
 
 
 class Layer(IntEnum):
-    """How much of a save a name decides: the trainer over the library that it saves with, that over the format."""
+    """Precedence of names: a trainer over the library that it saves with, that over the format."""
 
-    FORMAT = 1  # torch.save, safetensors, numpy: anybody's
+    FORMAT = 1  # torch.save, safetensors, numpy: used by any program
     LIBRARY = 2  # PyTorch DCP, PEFT, TensorFlow: a layout of its own
     ENGINE = 3  # DeepSpeed, accelerate, Orbax: whole checkpoints, called by others
     TRAINER = 4  # the Hugging Face Trainer, Lightning, Megatron: it decides when and where
@@ -68,7 +68,7 @@ class CodePatterns:
     """Files of Python code in stacks: expressions for the ends of their paths, without `.py`."""
 
     saves: tuple[str, ...] = ()  # a thread that is in one saves
-    background: tuple[str, ...] = ()  # a thread that is in one saves while training goes on
+    background: tuple[str, ...] = ()  # a thread that is in one saves while training continues
     at_once: tuple[str, ...] = ()  # functions of those that save before they return
     writes: tuple[str, ...] = ()  # a thread whose deciding frame is in one writes to a file
 
@@ -80,13 +80,11 @@ class Framework:
     name: str
     files: tuple[FilePattern, ...]
     layer: Layer = Layer.FORMAT  # `table` sets that of the file that it is in
-    weight: float = (
-        0.6  # of its names as evidence: 0.6 is beyond doubt; a name that data sets bear, too, is worth little
-    )
-    formats: frozenset[str] = frozenset()  # what the first bytes of its files show, if they are known; empty: anything
+    weight: float = 0.6  # of its names as evidence: 0.6 is certain; a name that data sets have, too, has little weight
+    formats: frozenset[str] = frozenset()  # formats of its files by their first bytes, if known; empty: any
     directories: tuple[FolderPattern, ...] = ()
     commit: tuple[FilePattern, ...] = ()  # the file whose appearance completes it
-    in_progress: tuple[FilePattern, ...] = ()  # the file that is there from before the first byte until it is complete
+    in_progress: tuple[FilePattern, ...] = ()  # the file that exists from before the first byte until it is complete
     temporary: tuple[TemporaryPattern, ...] = ()
     companions: tuple[RequiredFile, ...] = ()
     doubtful: re.Pattern[str] | None = None  # names that others use, too: the first bytes decide
@@ -98,15 +96,15 @@ class Framework:
     programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own
     libraries: tuple[str, ...] = ()  # that a job with such checkpoints has: a remedy may name them
     extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program identifies it
-    # against a loss of power: nothing, a temporary name and then the final one without fsync, or fsync of each file
+    # protection against a power loss: none, a rename without fsync, or fsync of each file
     durability: Literal["none", "rename", "fsync"] = "none"
-    # who writes while training goes on: a thread, a process started or forked for it, a process that stays
+    # writer in the background: a thread, a process started or forked for it, or a permanent process
     asynchronous: tuple[Literal["thread", "child", "daemon"], ...] = ()
     copies_whole: bool = False  # further names (last, best) are written again in full
     names: str = ""  # of its files and folders, as docs/frameworks.md shows them
-    completed_by: str = "none"  # what completes a checkpoint, as docs/frameworks.md shows it
+    completed_by: str = "none"  # the completion of a checkpoint, as docs/frameworks.md shows it
     proven_by: tuple[str, ...] = ()  # jobs of this repository that run the real library
-    saves: tuple[ExampleSave, ...] = ()  # examples, which the tests play to the detector
+    saves: tuple[ExampleSave, ...] = ()  # examples, which tests replay through the detector
 
     @property
     def weak(self) -> bool:

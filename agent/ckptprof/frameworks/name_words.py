@@ -91,7 +91,7 @@ _COMPRESSION = re.compile(COMPRESSED_ENDING + r"(?:\.\d+)?$", re.IGNORECASE)
 
 
 def is_other_format(path: str, *, has_evidence: bool) -> bool:
-    """Whether a name is of a format without a model; `speaks_for_it`: it has other evidence, and is only compressed."""
+    """Whether a name has a format without a model; `has_evidence`: other evidence exists, it may only be compressed."""
     content = _COMPRESSION.sub("", path)
     if content == path:
         return _OTHER_FORMATS.search(path) is not None

@@ -119,8 +119,8 @@ def identify_place(
 ) -> Place:
     """Identify the place of a folder with this (st_dev, inode) on one of these mounts.
 
-    `host` is unique to a running kernel: the key of a folder without a shared name. `told`: the name that all clients
-    of the file system use, by its own client.
+    `host` is unique to a running kernel: the key of a folder without a shared name. `client_name`: the name that all
+    clients of the file system use, by its own client.
     """
     device, inode = folder
     host_key = f"host:{host}:{device}:{inode}"

@@ -1,4 +1,4 @@
-"""What joins the checkpoints of one run over its nodes: a key that each node derives alone, or none.
+"""Run keys: each node derives the key of a run alone, to join its checkpoints over nodes.
 
 Nothing is resolved, and no server is queried. Two concurrent runs have two keys, as far as that can be observed; a
 later run at the same meeting place may have the key of an earlier one. A run whose nodes see different environments has
@@ -76,7 +76,7 @@ def parse_pod(cgroup: str | None) -> str | None:
 def identify_run(environment: Mapping[str, str], cgroup: str | None) -> Run | None:
     """Identify the run of a rank by its environment and cgroup; None: no value that is equal on other nodes.
 
-    `environment` is that of the rank itself: in a pod's, or a launcher's, the same names have other meanings.
+    `environment`: of the rank itself; in a pod or a launcher the same variables have other meanings.
     """
     meeting = _meeting_place(environment, cgroup)
     slurm = _slurm(environment, cgroup, meeting)
@@ -240,7 +240,7 @@ def _meeting_place(environment: Mapping[str, str], cgroup: str | None) -> str | 
 
 
 def user_run_name(environment: Mapping[str, str]) -> str | None:
-    """Name that a person gave the run; None: none, or generated."""
+    """Name that a user gave the run; None: none, or generated."""
     run = environment.get("TORCHELASTIC_RUN_ID")
     return run if run and run != "none" and not _GENERATED_RUN_ID.fullmatch(run) else None
 

@@ -21,7 +21,7 @@ _SIDE_BY_SIDE_CELLS = 132  # minimum width in cells for texts beside their bars
 _ABOVE_CEILING = 1.05  # of a ceiling
 _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
-_MIN_SHARE = 0.05  # of the whole: what has a bar of its own on a short page
+_MIN_SHARE = 0.05  # of the whole: a smaller part has no bar on a short page
 _ASCII_BAR = "#"
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
@@ -95,7 +95,7 @@ def limit_title(verdict: Verdict) -> str:
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return the costs that `lead` does not show, as far as they are known."""
+    """Return the costs that are not in the summary line, as far as they are known."""
     cost = checkpoint.cost
     if cost is None:
         return []
@@ -117,7 +117,7 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
 
 
 def is_guessed(gpus: int | None, gpus_from: str | None) -> bool:
-    """Return whether the number of GPUs is only that of a single rank, which may have none."""
+    """Return True if the number of GPUs is only that of a single rank, which may have none."""
     return gpus_from == "ranks" and (gpus is None or gpus <= 1)
 
 

@@ -13,7 +13,7 @@ from statistics import median
 import msgspec
 
 from ckptprof import units
-from ckptprof.model import Checkpoint, Kind, Report
+from ckptprof.model import LATE, Checkpoint, Kind, Report
 from ckptprof.report import account, certainty, checkpoint_facts
 from ckptprof.report.clean import NAMELESS, clean, clean_sentence, named, shorten_end
 from ckptprof.report.summary import ordered
@@ -30,7 +30,7 @@ class ReportAnswer:
 
     headline: Headline | None  # what limited most of the lost time
     costs: tuple[JobCost, ...]  # of each job, the dearest first
-    opening: tuple[tuple[str, str], ...]  # the answer and what to do first, in words; nothing if unknown
+    opening: tuple[tuple[str, str], ...]  # lateness, the answer and what to do first, in words; nothing if unknown
 
 
 def conclude(report: Report) -> ReportAnswer:
@@ -42,7 +42,7 @@ def conclude(report: Report) -> ReportAnswer:
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
-    return ReportAnswer(found, costs, tuple(_opening(report.checkpoints, found)))
+    return ReportAnswer(found, costs, (*_late(report.checkpoints), *_opening(report.checkpoints, found)))
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -65,6 +65,15 @@ def with_gpus(report: Report, gpus: int | None) -> Report:
         )
         updated.append(msgspec.structs.replace(one, cost=cost))
     return msgspec.structs.replace(report, checkpoints=tuple(updated))
+
+
+def _late(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
+    """Say that the recorder was behind; empty if it never was."""
+    late = [item.text for one in ordered(checkpoints) for item in one.evidence if item.name == LATE]
+    if not late:
+        return []
+    text = f"{units.count(len(late))} of {units.plural(len(checkpoints), 'checkpoint')}: {late[-1]}"
+    return [("Late", f"{text}; `ckptprof show ID` shows the limitations")]
 
 
 def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[tuple[str, str]]:

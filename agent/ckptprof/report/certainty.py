@@ -17,7 +17,7 @@ def confidence_word(limit: Limit, confidence: float) -> str:
 
 
 def is_probable(verdict: Verdict | InterimVerdict | None) -> bool:
-    """Return whether there is a verdict that is at least probable."""
+    """Return True for a verdict that is at least probable; False without one."""
     return verdict is not None and confidence_word(verdict.limit, verdict.confidence) != WORDS[2]
 
 

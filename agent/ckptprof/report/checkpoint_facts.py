@@ -34,7 +34,7 @@ _NOUNS = {
     "created": "creation", "first data": "first byte", "last data": "last byte", "synced": "sync",
     "committed": "commit", "cleaned up": "cleanup", "durable": "durability",
 }  # fmt: skip
-_TOGETHER_NS = 10_000_000  # ranks that end so near each other have no slowest
+_TOGETHER_NS = 10_000_000  # if ranks end so close to each other, none is the slowest
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes transferred divided by distinct bytes, above which some count as repeated
 _SOURCES = {
@@ -127,7 +127,7 @@ def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     warnings = []
     if checkpoint.status is Status.INCOMPLETE:
         reasons = {evidence.name for evidence in checkpoint.evidence}
-        is_cut = not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons  # its end looks complete
+        is_cut = not reasons.isdisjoint(_CUTS) and "incomplete" not in reasons  # truncated, but seemingly complete
         why = (
             _because(checkpoint, PARTLY_OBSERVED, *_CUTS) if is_cut else _because(checkpoint, INCOMPLETE, "incomplete")
         )
@@ -150,7 +150,7 @@ def amplification(checkpoint: Checkpoint) -> float | None:
 
 
 def is_transferred_again(checkpoint: Checkpoint) -> bool:
-    """Return whether some bytes were transferred more than once: for a copy, or by ranks that read the same."""
+    """Return True if some bytes were transferred more than once: for a copy, or by ranks that read the same."""
     return bool(checkpoint.unique_bytes) and checkpoint.bytes >= _TWICE * (checkpoint.unique_bytes or 0)
 
 

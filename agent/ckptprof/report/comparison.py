@@ -40,7 +40,7 @@ class FigureComparison(msgspec.Struct, frozen=True, kw_only=True):
     unit: Annotated[str, one_of(*UNITS.values())]
     before: Spread | None
     after: Spread | None
-    change: noise.Shift  # after less before, in the unit
+    change: noise.Shift  # after minus before, in the unit
     relative: noise.Shift
     # the same as a share of what was before, by the logarithms; None where something was nothing
     outcome: Annotated[str, one_of(*OUTCOMES)]

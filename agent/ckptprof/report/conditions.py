@@ -71,13 +71,13 @@ class Condition:
     relative: bool = False  # a change in proportion, in `diff`
 
     def matches(self, value: float) -> bool:
-        """Return whether a value meets it."""
+        """Compare a value with it."""
         return _OPERATORS[self.operator](value, self.value)
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionResult:
-    """The result of a condition; `holds` is None if it cannot be evaluated. `told`: the value or the reason."""
+    """The result of a condition; `is_met` is None if it cannot be evaluated; `explanation`: the value or the reason."""
 
     condition: Condition
     is_met: bool | None

@@ -42,7 +42,7 @@ class DoctorDocument(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def degraded(checks: Sequence[Check], *, is_root: bool = True) -> bool:
-    """Return whether ckptprof lacks anything it uses; an ordinary user can `run` without what only root has."""
+    """Return True if a check failed, or warned as root: other users can `run` without what only root has."""
     return any(check.status == "fail" or (is_root and check.status == "warn") for check in checks)
 
 

@@ -98,7 +98,7 @@ def ordered(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 
 
 def matches_job(job: str, wanted: str | None) -> bool:
-    """Return whether a job matches --job: by name, or by a pattern, as in SQLite's GLOB."""
+    """Match a job against --job: by name, or by a pattern, as in SQLite's GLOB."""
     return wanted is None or job == wanted or fnmatchcase(job, wanted)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from datetime import timezone, tzinfo
 
 from ckptprof import units
-from ckptprof.model import Checkpoint, Kind, Level, Report
+from ckptprof.model import LEFT_OUT, Checkpoint, Kind, Level, Report
 from ckptprof.report import answer, checkpoint_facts, rows
 from ckptprof.report import summary as summaries
 from ckptprof.report.clean import clean, named, shorten_end
@@ -75,7 +75,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     offset = _offset(report, checkpoints, zone)
     found = summaries.summarise(report)
     conclusion = answer.conclude(report)
-    lines = facts(conclusion.opening, width, colour=colour, keys=KEY_CELLS)
+    lines = facts([*_left_out(report), *conclusion.opening], width, colour=colour, keys=KEY_CELLS)
     drawn = overview.lines(
         report, answer.costs_answer_first(conclusion), _of_saves(found), width, KEY_CELLS, colour=colour
     )
@@ -183,6 +183,12 @@ def _stall_line(kind: summaries.KindSummary, *, with_restores: bool) -> str:
 
 def _copies(number: int) -> str:
     return "1 copy" if number == 1 else f"{units.count(number)} copies"
+
+
+def _left_out(report: Report) -> list[tuple[str, str]]:
+    number = sum(any(one.endswith(LEFT_OUT) for one in checkpoint.limitations) for checkpoint in report.checkpoints)
+    of = f"{units.count(number)} of {units.plural(len(report.checkpoints), 'checkpoint')}"
+    return [("Left out", f"samples of {of}, to keep the CPU budget of ckptprof (`cpu_budget`)")] if number else []
 
 
 def _damaged(set_aside: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ class SamplerOptions(msgspec.Struct, frozen=True, kw_only=True):
     monitor_pids: tuple[int, ...] = ()
     only_descendants: bool = False  # `ckptprof run`: watch only descendants of a root process, named later
     attaches: bool = False  # the root process is already running: the trace covers all processes
+    cpu_budget: float | None = None  # share of one core for all of ckptprof; None: no limit
     note: str = ""
     witness_fd: int | None = None  # receives the number of each of these signals
     witness_signals: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
 """The only place that knows SQL: events as plain rows, timelines as compressed blocks, in one file.
 
-Nothing is imported here: `reader`, `records` and two of `sql` bring SQLAlchemy with them, the others are light.
+Nothing is imported here: `reader`, `records` and two modules of `sql` import SQLAlchemy, the others do not.
 """

@@ -1,4 +1,4 @@
-"""Checkpoints as rows of several tables, and back: checked on the way back, because a database may be hostile."""
+"""Checkpoints to rows of several tables, and back: checked when read, because a database may be hostile."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ckptprof.store.series.strips import Span, merge_spans
 from ckptprof.store.sql import CHILD_TABLES, JSON_COLUMNS, PLAIN_COLUMNS, compiled
 from ckptprof.verdicts import Cost, Verdict
 
-MAX_CHILD_ROWS = 4096  # rows of one kind that a checkpoint may have; the rest is summed up in `limitations`
+MAX_CHILD_ROWS = 4096  # rows of one kind per checkpoint; a limitation says how many more there were
 MAX_POINTS = 4096
 MAX_OVERHEADS = 64
-_CHILD_ROW_BYTES = 100  # about what a row of a writer, stream, device or evidence takes
+_CHILD_ROW_BYTES = 100  # approximate size of a row of a writer, stream, device or evidence
 _MAX_TIMELINE_BYTES = 1 << 20
 MAX_PROGRESS_BYTES = 2048  # of a checkpoint
 _PROGRESS_COLUMNS = 7  # place of the stream, length of time, bytes, low offset, length, order, thread
@@ -53,7 +53,7 @@ def recorded_spans(connection: Connection) -> list[Span] | None:
 def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint:
     """Insert a checkpoint, or replace the one with the same uid; return it with its id."""
     weights = [checkpoint.confidence, *(one.weight for one in checkpoint.evidence)]
-    if not all(map(math.isfinite, weights)):  # neither JSON nor SQLite has them, so they would break every report
+    if not all(map(math.isfinite, weights)):  # JSON and SQLite have no infinity or NaN: they would break every report
         raise ValueError(f"checkpoint {checkpoint.uid} has a weight that is no number")
     readable, diagnosis = _encode_diagnosis(checkpoint)
     bounded = _limit_children(readable)
@@ -61,7 +61,7 @@ def put_checkpoint(connection: Connection, checkpoint: Checkpoint) -> Checkpoint
     children = sum(len(getattr(bounded, name)) for name in CHILD_TABLES)
     sizes = (len(value) for name, value in row.items() if name != "measures" and isinstance(value, (str, bytes)))
     row["stored_bytes"] = _CHILD_ROW_BYTES * children + sum(sizes)
-    # No upsert: one that updates takes the next id all the same, and ids jump
+    # No upsert: even one that updates consumes the next id, so that ids would have gaps
     replaced = connection.execute(compiled.REPLACE_CHECKPOINT, {**row, "known_uid": bounded.uid}).fetchall()
     ((identity,),) = replaced or connection.execute(compiled.ADD_CHECKPOINT, row).fetchall()
     for name in CHILD_TABLES:
@@ -122,7 +122,7 @@ def _encode_diagnosis(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str
 
 
 def _limit_children(checkpoint: Checkpoint) -> Checkpoint:
-    """Keep only the largest streams of too many, and add a limitation that says so."""
+    """Retain only the largest of too many streams, and add a limitation for that."""
     bounded: dict[str, Any] = {name: getattr(checkpoint, name)[:MAX_CHILD_ROWS] for name in ("evidence", "devices")}
     limitations = checkpoint.limitations
     for name in ("writers", "streams"):
@@ -138,7 +138,7 @@ def _limit_children(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def put_pending(connection: Connection, changed: Mapping[str, bytes], removed: Collection[str]) -> None:
-    """Insert or replace what is not told yet, by uid, and remove what is gone."""
+    """Insert or replace pending checkpoints, by uid, and remove those no longer pending."""
     connection.executemany(compiled.FORGET_PENDING, ({"known_uid": uid} for uid in (*removed, *changed)))
     connection.executemany(compiled.ADD_PENDING, ({"uid": uid, "data": data} for uid, data in changed.items()))
 

@@ -1,8 +1,8 @@
 """Connections to SQLite: one that writes, and any number that only read.
 
-SQLite opens by a path, and who owns a folder on the way can swap what is there between any check and that. So the way
-is gone one step at a time, the file is held by a descriptor that is checked, and what SQLite has opened is compared
-with it before anything is written.
+SQLite opens by a path, and the owner of a folder on that path can swap the file between any check and the open. So the
+path is walked one step at a time, the file is opened by a descriptor that is checked, and the file that SQLite opened
+is compared with it before anything is written.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from ckptprof.store.problems import StoreDamagedError
 
 MAX_LINKS = 40  # include/linux/namei.h: MAXSYMLINKS
 _COMPANION_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
-_PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # closing such a descriptor gives no lock of SQLite's back
+_PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # closing such a descriptor releases no lock of SQLite
 _OTHER_PATH_HINT = "give another path with --db"
 _PRIVATE_MODE = 0o600
-_MIN_DATABASE_BYTES = 512  # one page; SQLite takes a shorter file for an empty one and would write over it
+_MIN_DATABASE_BYTES = 512  # one page; SQLite treats a shorter file as empty and would overwrite it
 
 
 def sqlite_version() -> tuple[int, ...]:
@@ -46,9 +46,9 @@ def file_mode(path: Path) -> int:
 
 
 def check_file(path: Path) -> int:
-    """Check by stat(2) that a file may be a database, and give its size; raises StoreError and OSError.
+    """Check by stat(2) that a file may be a database, and return its size; raises StoreError and OSError.
 
-    It is not opened: closing any descriptor of it would take away the locks that SQLite holds on it in this process.
+    It is not opened: closing any descriptor of it would release the locks that SQLite has on it in this process.
     """
     state = path.stat()
     if stat.S_ISDIR(state.st_mode):
@@ -73,10 +73,10 @@ def prepare_file(path: Path) -> None:
 
 
 def restrict_log_access(path: Path) -> None:
-    """Let no other user open the log and its index: a lock on that one holds up the writer.
+    """Let no other user open the log and its index: a lock on the index would block the writer.
 
-    SQLite gives a file that it makes the permissions of the database, and leaves those of one that is not empty. A
-    database that others may open and that has no log, a backup, is written anew: to begin a log SQLite locks the file.
+    SQLite gives new files the permissions of the database, and does not change those of existing ones. A database that
+    others may open and that has no log, a backup, is rewritten: to start a log SQLite locks the file.
     Raises OSError and sqlite3.Error.
     """
     real = path.resolve()
@@ -88,7 +88,7 @@ def restrict_log_access(path: Path) -> None:
     log, index = (real.with_name(real.name + suffix) for suffix in ("-wal", "-shm"))
     with contextlib.suppress(FileNotFoundError):
         if index.stat().st_mode & ~_PRIVATE_MODE & 0o777:
-            index.unlink()  # others may have it open; it is made anew from the log
+            index.unlink()  # others may have it open; it is rebuilt from the log
         log.chmod(_PRIVATE_MODE)
     for file in (log, index):
         with contextlib.suppress(FileExistsError):
@@ -116,15 +116,15 @@ def log_bytes(path: Path) -> int:
 
 
 def copy_ownership(file: Path | int, state: os.stat_result) -> None:
-    """Give a file that root made to the owner of another one; raises OSError."""
+    """Change the owner of a file created by root to that of another file; raises OSError."""
     if os.geteuid() == 0:
         os.chown(file, state.st_uid, state.st_gid)
 
 
 def open_writer(path: Path, log_bytes: int) -> Connection:
-    """Open for writing a file that exists, with a log that shrinks to `log_bytes` when it begins anew.
+    """Open an existing file for writing, with a log that shrinks to `log_bytes` when it restarts.
 
-    Raises sqlite3.Error, StoreError for what another user put there.
+    Raises sqlite3.Error, StoreError for files of another user.
     """
     verified_fd = _open_verified(path)
     uri = file_uri(path, mode="rw")
@@ -133,10 +133,10 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
         try:
             raw.execute("PRAGMA schema_version").fetchone()  # opens the file, and writes nothing
             _check_same_file(path, verified_fd)
-            raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect on a new file only
+            raw.execute("PRAGMA auto_vacuum = INCREMENTAL")  # only affects a new file
             raw.execute("PRAGMA journal_mode = WAL")
             raw.execute(f"PRAGMA journal_size_limit = {log_bytes}")
-            raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers have to know when that is done: publication.py
+            raw.execute("PRAGMA wal_autocheckpoint = 0")  # readers need to know when that happens: publication.py
             raw.execute("PRAGMA foreign_keys = ON")
             raw.execute("PRAGMA trusted_schema = OFF")
             raw.execute("PRAGMA cell_size_check = ON")
@@ -151,8 +151,8 @@ def open_writer(path: Path, log_bytes: int) -> Connection:
 def _open_verified(path: Path) -> int:
     """Open a file with O_PATH, to be closed; raises StoreError and OSError.
 
-    What another user put there is refused: a file, or one beside it, that is neither ours, nor root's, nor the folder
-    owner's; and a link that is neither ours nor root's. Who is not root may be led to a folder by anybody's link.
+    Files of another user are refused: the file, or a companion, that is neither ours, nor root's, nor the folder
+    owner's; and a link that is neither ours nor root's. For other users than root, links to folders may have any owner.
     """
     name, descriptors = _resolve(path)
     try:
@@ -168,7 +168,7 @@ def _open_verified(path: Path) -> int:
 
 
 def _create_file(path: Path, mode: int) -> None:
-    """Make an empty file, whatever the umask, where no link of another user leads elsewhere; raises StoreError."""
+    """Create an empty file with exactly this mode, following no link of another user; raises StoreError."""
     _, descriptors = _resolve(path.parent)
     try:
         fd = os.open(path.name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, mode, dir_fd=descriptors[-1])
@@ -221,14 +221,14 @@ def _check_same_file(path: Path, verified_fd: int) -> None:
     """Raise StoreError unless another descriptor of this process has the file open that `_open_verified` opened."""
     expected = os.fstat(verified_fd)
     for entry in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):  # that of the list, or closed meanwhile
+        with contextlib.suppress(OSError):  # that of the listing, or closed in between
             if int(entry.name) != verified_fd and os.path.samestat(os.fstat(int(entry.name)), expected):
                 return
     raise StoreError(f"{printable_path(path)} was replaced while it was being opened", hint=_OTHER_PATH_HINT)
 
 
 def open_reader(path: Path, *, immutable: bool) -> Connection:
-    """Open for reading only, never making anything; raises sqlite3.Error."""
+    """Open for reading only, without creating files; raises sqlite3.Error."""
     raw = sqlite3.connect(file_uri(path, immutable=immutable), uri=True, isolation_level=None, timeout=2)
     try:
         raw.execute("PRAGMA query_only = ON")
@@ -250,8 +250,8 @@ def run_to_completion(connection: Connection, statement: str) -> None:
 
 @contextmanager
 def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Connection]:
-    """Commit what is done within, or none of it; `durable` waits until it is on the disk, power loss included."""
-    connection.rollback()  # whatever an earlier one may have left open
+    """Commit all changes of the block, or none; `durable`: wait until they survive a power loss."""
+    connection.rollback()  # of an earlier transaction that is still open
     connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
     with _transaction(connection, "BEGIN IMMEDIATE"):
         yield connection
@@ -259,7 +259,7 @@ def transaction(connection: Connection, *, durable: bool = False) -> Iterator[Co
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[Connection]:
-    """Read one state of the database, whatever is written meanwhile."""
+    """Read one state of the database, independent of concurrent writes."""
     with _transaction(connection, "BEGIN"):
         yield connection
 

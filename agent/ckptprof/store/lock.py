@@ -1,7 +1,7 @@
-"""One writer per database: an advisory lock on a file beside it, which only its owner may open.
+"""One writer per database: an advisory lock on an adjacent file, which only its owner may open.
 
 SQLite before 3.51.3 could damage a WAL that two connections wrote and reset at once, so a second writer is refused.
-Who holds the lock is asked of the kernel. A file that others may open, as older versions left it, is replaced.
+The kernel is queried for the holder of the lock. A file that others may open, of older versions, is replaced.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class LockHolder(NamedTuple):
 
 
 def describe_log_readers(path: Path) -> str:
-    """Describe the processes that read the log of a database and so keep it from being reset."""
+    """Describe the processes that read the log of a database and thereby prevent its reset."""
     found = find_holders(path.with_name(path.name + "-shm"), _WAL_READ_LOCKS)
     return "; ".join(map(str, found)) if found else "a process that is not visible from here"
 
@@ -61,7 +61,7 @@ def _describe_holder(pid: int) -> LockHolder | None:
     try:
         with RAISED:  # ProtectProc= hides the processes of others, root's among them
             status = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:  # it ended; a child of it has the descriptor still
+    except OSError:  # it ended; a child still has the descriptor
         return None
     found = dict(line.partition(":\t")[::2] for line in status.splitlines())
     return LockHolder(pid, found["Name"], int(found["Uid"].split()[0]))
@@ -73,14 +73,14 @@ def lock_path(path: Path) -> Path:
 
 
 class WriterLock:
-    """Held from its making to `close`; the kernel gives it back if the process dies."""
+    """A lock, acquired at creation and released by `close`, or by the kernel if the process dies."""
 
     def __init__(self, path: Path) -> None:
-        """Take it; raises StoreBusyError naming the process that has it, and OSError."""
+        """Acquire it; raises StoreBusyError naming its holder, and OSError."""
         self._fd = _acquire(path)
 
     def close(self) -> None:
-        """Give it back; the file stays, because removing it would race with the next writer."""
+        """Release it; the file stays, because removing it would race with the next writer."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -137,9 +137,9 @@ def _is_stale(path: Path, owner: int) -> bool:
 
 
 def _replace_lock(path: Path, old: os.stat_result) -> int | None:
-    """Put a new file, locked, in the place of the one that was judged; None: that had gone already.
+    """Replace the stale file by a new, locked one; None: it was removed already.
 
-    Of several that begin at once only the one that holds the new file under its first name goes on.
+    Of several concurrent processes only the one whose new file got the name continues.
     """
     new = lock_path(path).with_name(lock_path(path).name + ".new")
     fd = _open_lock_file(path, new)

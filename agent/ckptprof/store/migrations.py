@@ -1,6 +1,6 @@
-"""The schema's history: each released schema, and what brings a database from it to the next.
+"""The schema's history: each released schema, and the migration to the next.
 
-The schema of 0.1.0 has the number 4. What was written between releases is refused: a recorder moves it aside.
+The schema of 0.1.0 has the number 4. Databases of versions between releases are refused: a recorder sets them aside.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ckptprof.store.connection import transaction
 from ckptprof.store.problems import REPLACE_HINT, StoreDamagedError
 from ckptprof.store.sql import BLOCK_TABLES, compiled
 
-APPLICATION_ID = 0x434B5054  # "CKPT": what file(1) and we know our databases by
+APPLICATION_ID = 0x434B5054  # "CKPT": by which file(1) and ckptprof recognise the databases
 LATEST_SCHEMA = 13
 
 
@@ -24,8 +24,8 @@ class MigrationStep(NamedTuple):
     statements: tuple[str, ...]
 
 
-# No view calls json_extract: that fails for who does not trust the schema (PRAGMA trusted_schema = OFF), as our own
-# reader does not; json_tree may be used there. No column of a view has the name of a word of SQL.
+# No view calls json_extract: that fails for readers that do not trust the schema (PRAGMA trusted_schema = OFF), such as
+# our own; json_tree may be used there. No column of a view is called like a keyword of SQL.
 _VIEWS = (
     """CREATE VIEW v_checkpoints AS SELECT
         id, kind, status, job, framework, step, ranks, start_ns / 1e9 AS start_time, end_ns / 1e9 AS end_time,
@@ -74,8 +74,8 @@ _CREATE_ALL = (
 )
 _FROM_SCHEMA_4 = (
     *(f"ALTER TABLE checkpoints ADD COLUMN {column}" for column in _ADDED_COLUMNS),
-    # At once, as each pass over a large database writes all of it again. What an older version found may be known to be
-    # wrong by now: its word is marked, and its gain left out.
+    # In one pass, as each one rewrites a large database. A verdict of an older version may be known to be wrong by now:
+    # its word is marked, and its gain left out.
     """UPDATE checkpoints SET
         committed_ns = iif(json_valid(moments), json_extract(moments, '$.committed_ns'), NULL),
         gpu_seconds = iif(json_valid(cost), json_extract(cost, '$.gpu_seconds'), NULL),
@@ -137,7 +137,7 @@ def check_version(connection: Connection, where: str) -> int:
 
 
 def _refuse_foreign_schema(connection: Connection, where: str) -> None:
-    """Refuse what no ckptprof made, and what runs at each reading or writing, for ever or to any length."""
+    """Refuse schemas of other programs: triggers and views in them could run for ever at each read or write."""
     foreign = connection.execute(
         "SELECT 'trigger', name FROM sqlite_master WHERE type = 'trigger' UNION ALL"
         " SELECT 'computed column', m.name || '.' || c.name FROM sqlite_master AS m, pragma_table_xinfo(m.name) AS c"

@@ -1,4 +1,4 @@
-"""What can go wrong with a database, as one clear line each."""
+"""Errors of a database, with one clear line each."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ckptprof.store.series.blocks import BlockError
 
 
 class StoreTransientError(StoreError):
-    """A later call may succeed: nothing is wrong with the database itself."""
+    """A retry may succeed: the database itself is intact."""
 
 
 class StoreBusyError(StoreTransientError):
-    """Another process has the database's lock at the moment."""
+    """Another process has the database's lock now."""
 
 
 class StoreFullError(StoreTransientError):
-    """There is no room on the disk; nothing that was committed is lost, and a later call may succeed."""
+    """The disk is full; committed data is not lost, and a retry may succeed."""
 
 
 class StoreDamagedError(StoreError):
-    """The database cannot be used any more; a new one has to take its place."""
+    """The database is damaged; a new one must replace it."""
 
 
 REPLACE_HINT = "move it away; the next start makes a new one"
@@ -54,7 +54,7 @@ _SQLITE_ERRORS: tuple[tuple[str, type[StoreError], str, str], ...] = (
 
 @contextmanager
 def translated_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite, the codec and the system raise within into a StoreError about `path`."""
+    """Convert errors of SQLite, the codec and the system into a StoreError about `path`."""
     try:
         yield
     except StoreError:

@@ -1,8 +1,8 @@
-"""What readers of the group read: a copy of the main file, which is a whole database between two checkpoints of it.
+"""Publication for readers of the group: a copy of the main file, which is consistent between two WAL checkpoints.
 
-They may open nothing else, because a lock on the log's index would hold up the writer. It alone brings the log into the
-main file, and keeps a number beside it that is odd meanwhile: what was copied between two equal, even numbers is whole
-(ADR 0019).
+They may open no other file, because a lock on the log's index would block the writer. Only the writer moves the log
+into the main file, and stores a sequence number next to it that is odd during that: a copy made between two equal, even
+numbers is consistent (ADR 0019).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ckptprof.store.lock import is_writer_alive
 
 _OTHERS_MODE = 0o077
 _SEQUENCE_BYTES = 8
-_MAX_MEMORY_COPY_BYTES = 64 << 20  # a larger copy is a file, which may be written to the disk
+_MAX_MEMORY_COPY_BYTES = 64 << 20  # a larger copy is a file on disk
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - each file in it is made with O_EXCL, for its owner alone
 _COPY_TIMEOUT_SECONDS = 10.0  # a checkpoint waits for the disk
 _RETRY_SECONDS = 0.05
@@ -34,13 +34,13 @@ def _sequence_path(path: Path) -> Path:
 
 
 class Publication:
-    """Brings the log of a writer into the main file; the number is kept only where others may read that."""
+    """Moves the log of a writer into the main file; the number exists only where others may read that."""
 
     def __init__(self, path: Path, connection: Connection) -> None:
-        """Publish what there is, and let the group read a new database of the service; raises as `renew`."""
+        """Publish the stored data, and let the group read a new database of the service; raises as `renew`."""
         self._connection = connection
         self._fd = -1
-        self.is_log_pinned = False  # by a reader of its owner or root: then it cannot begin anew, and grows
+        self.is_log_pinned = False  # by a reader of its owner or root: then it cannot restart, and grows
         state = path.stat()
         mode = file_mode(path) | (state.st_mode & 0o777)
         if mode & _OTHERS_MODE:
@@ -49,7 +49,7 @@ class Publication:
             os.fchmod(self._fd, mode)
             copy_ownership(self._fd, state)
         try:
-            with contextlib.suppress(OperationalError):  # a full disk: room is made when something is stored
+            with contextlib.suppress(OperationalError):  # a full disk: space is freed at the next write
                 self.renew()
             if state.st_mode & 0o777 != mode:
                 path.chmod(mode)
@@ -58,12 +58,12 @@ class Publication:
             raise
 
     def renew(self) -> None:
-        """Bring all into the main file that no reader holds back; raises sqlite3.Error and OSError."""
+        """Move the log into the main file, as far as no reader pins it; raises sqlite3.Error and OSError."""
         number = self._read_sequence()
         self._write_sequence(number | 1)
         _, frames, done = self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         self.is_log_pinned = done < frames
-        if not (self.is_log_pinned and number % 2):  # what was left half done before is whole now
+        if not (self.is_log_pinned and number % 2):  # an interrupted publication is complete now
             self._write_sequence((number | 1) + 1)
 
     def _read_sequence(self) -> int:
@@ -74,7 +74,7 @@ class Publication:
             os.pwrite(self._fd, number.to_bytes(_SEQUENCE_BYTES, "little"), 0)
 
     def close(self) -> None:
-        """Leave the number as it is; a second call does nothing."""
+        """Close the file, without changing the number; a second call does nothing."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -109,7 +109,7 @@ def open_copy(path: Path) -> tuple[Connection, int]:
 
 @contextmanager
 def _temporary_copy(path: Path) -> Iterator[Path]:
-    """Give a copy of a file, which has no name any more after the block."""
+    """Yield a copy of a file, whose name is removed after the block."""
     with path.open("rb") as source, contextlib.ExitStack() as stack:
         size = os.fstat(source.fileno()).st_size
         folders = [Path(tempfile.gettempdir())]

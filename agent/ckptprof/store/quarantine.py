@@ -1,7 +1,7 @@
-"""A damaged database of ours is moved aside and kept, so that recording goes on in a new one.
+"""Sets a damaged database aside, so that recording continues in a new one.
 
-A file of which it is not certain that ckptprof wrote it is never touched: it is the service's own place, or its first
-page still says whose it is.
+A file is only touched if ckptprof certainly wrote it: it is in the service's own folder, or its first page has the
+application id.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from ckptprof.store.location import SERVICE_DATABASE
 from ckptprof.store.migrations import APPLICATION_ID
 
-MAX_SET_ASIDE = 3  # a disk that damages one database after another must not be filled with them
+MAX_SET_ASIDE = 3  # a disk that keeps damaging databases must not be filled with them
 _SUFFIX = ".damaged-"
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION_ID_OFFSET = 68  # https://www.sqlite.org/fileformat2.html, section 1.3
@@ -33,7 +33,7 @@ def is_own_database(path: Path) -> bool:
 
 
 def set_aside(path: Path) -> Path:
-    """Rename the database with its log, and remove the oldest beyond `KEPT`; returns its new name, raises OSError."""
+    """Rename the database with its log; keep the latest `MAX_SET_ASIDE`. Returns its new name, raises OSError."""
     stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S.%fZ")
     target = path.with_name(f"{path.name}{_SUFFIX}{stamp}")
     for suffix in _COMPANIONS:

@@ -1,6 +1,6 @@
-"""Questions to the database: read-only, of one consistent state each, never in the agent's way.
+"""Queries of the database: read-only, of one consistent state each, without blocking the agent.
 
-What `records` chooses is said with SQLAlchemy, which is loaded for that alone: what a recorder asks is in `compiled`.
+`records` uses SQLAlchemy, which is imported only for that: a recorder's own queries are in `compiled`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class StoreReader:
 
     def report(self, query: CheckpointQuery) -> Report:
         """Checkpoints that overlap the query's time, oldest first, without streams, devices and timelines."""
-        from ckptprof.store import records  # noqa: PLC0415 # SQLAlchemy: 0.1 s and 15 MB, which no recorder takes
+        from ckptprof.store import records  # noqa: PLC0415 # SQLAlchemy: 0.1 s and 15 MB, not for a recorder
 
         with self._snapshot() as raw:
             chosen = records.select_ids(query)
@@ -128,7 +128,7 @@ class StoreReader:
             return None if found is None else int(found[0])
 
     def recent_paths(self, limit: int) -> list[str]:
-        """Paths of the newest checkpoints, each once, newest first: a restore may start there."""
+        """Paths of the newest checkpoints, each once, newest first: possible sources of a restore."""
         with self._snapshot() as raw:
             paths = raw.execute(compiled.PATHS, {"most": max(limit, 0)})
             return [path for (path,) in paths if isinstance(path, str)]
@@ -157,7 +157,7 @@ class StoreReader:
     def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
         """Read the points of an entity; none if it is unknown.
 
-        Without a step the first point may lie before `since_ns`: it says what held then. With a step of whole
+        Without a step the first point may be before `since_ns`: it has the values valid then. With a step of whole
         minutes the roll-ups are read, which is as fast for a month as for a day.
         """
         if step_seconds is not None and step_seconds < 1:
@@ -184,10 +184,10 @@ class StoreReader:
 
     @contextmanager
     def records(self, name: str, query: CheckpointQuery) -> Iterator[Records]:
-        """Give the rows of a table that belong to what is asked for; they are read as they are taken."""
+        """Yield the rows of a table that match a query; they are read as they are consumed."""
         from ckptprof.store import records  # noqa: PLC0415 # as above
 
-        with snapshot(self._connection) as raw:  # what fails within is not the database's but in what is read
+        with snapshot(self._connection) as raw:  # errors inside are converted only while reading
             self._limits.start_answer()
             with translated_errors(self.path):
                 found = records.read_table(raw, name, query)
@@ -226,10 +226,10 @@ def _check_exists(path: Path) -> None:
 
 
 def _open_connection(path: Path) -> tuple[Connection, int | None]:
-    """Open as others do; where the log's index cannot be made (a read-only directory), as a file that nobody writes.
+    """Open normally; where the log's index cannot be created (a read-only directory), as an immutable file.
 
-    Of a database that is published only its owner and root open that index, and none makes it: others could open it.
-    They get a copy, with its number.
+    The index of a published database is opened only by its owner and root, and created by no reader, since others could
+    open it. Other users get a copy, with its sequence number.
     """
     index, log = (path.with_name(path.name + suffix) for suffix in ("-shm", "-wal"))
     if read_sequence(path) is not None and not (index.exists() and os.access(path, os.W_OK, effective_ids=True)):
@@ -254,7 +254,7 @@ def _check_schema(connection: Connection, path: Path) -> None:
         )
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
     missing = sorted({*compiled.TABLES, *BLOCK_TABLES} - {name for (name,) in rows})
-    if missing:  # a view or a virtual table of that name could run anything for ever
+    if missing:  # a view or a virtual table of that name could run any code for ever
         raise StoreError(
             f"{printable_path(path)} is damaged: it has no table {missing[0]!r}", hint="give another path with --db"
         )

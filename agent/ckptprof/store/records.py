@@ -1,6 +1,6 @@
-"""What a question chooses: checkpoints, and each table as it is taken along, with all columns that others can read.
+"""Selection for a query: checkpoints, and each exported table with all public columns.
 
-Every statement is said with SQLAlchemy and run by SQLite itself.
+Every statement is built with SQLAlchemy and run by SQLite directly.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _DIALECT = sqlite.dialect(paramstyle="named")
 
 
 class RecordField(msgspec.Struct, frozen=True):
-    """One column: its name, and what its values are; each may be None."""
+    """One column: its name, and the type of its values; each may be None."""
 
     name: str
     value_kind: ValueKind
 
 
 class Records(msgspec.Struct, frozen=True):
-    """Rows of one table, to be taken while the database is held open."""
+    """Rows of one table, to be consumed while the database is open."""
 
     fields: tuple[RecordField, ...]
     rows: Iterator[tuple[Any, ...]]
@@ -97,7 +97,7 @@ def count(raw: Connection, ids: CheckpointIds) -> int:
 
 
 def read_checkpoints(raw: Connection, ids: CheckpointIds, *, with_details: bool) -> list[Checkpoint]:
-    """Read the selected checkpoints, oldest first; `whole`: with streams, devices, measures and timelines."""
+    """Read the selected checkpoints, oldest first; `with_details`: with streams, devices, measures and timelines."""
     return [decode_checkpoint(*row) for row in _execute(raw, reading(ids, with_details=with_details))]
 
 

@@ -1,4 +1,4 @@
-"""Keeping the store small: minutes become hours and roll-ups, what is old or too much goes."""
+"""Limits the size of the store: compacts minutes into hours and roll-ups, drops old data and data beyond the limit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ckptprof.store.series.blocks import BlockError, encode
 from ckptprof.store.series.strips import DAY_NS, HOUR_NS, MINUTE_NS, Span, Strip, block_id, split_id
 from ckptprof.store.sql import compiled
 
-_LATE_WINDOW_NS = 2 * MINUTE_NS  # a window may come late
+_LATE_WINDOW_NS = 2 * MINUTE_NS  # a window may arrive late
 _MINUTES_PER_HOUR = 60
-_BLOCKS_PER_TRANSACTION = 8  # hours of entities per transaction: other commits get between
+_BLOCKS_PER_TRANSACTION = 8  # hours of entities per transaction, so that other commits can run in between
 _VACUUM_PAGES = 2048
 _EVENTS_PER_TRANSACTION = 100
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How much is kept: timelines by age, everything by size; events go last."""
+    """Limits of retained data: timelines by age, everything by size; events are dropped last."""
 
     timeline_days: int = 30
     max_bytes: int = 1 << 30
@@ -39,7 +39,7 @@ def used_bytes(connection: Connection) -> int:
 
 
 class CompactionResult(NamedTuple):
-    """What came of compacting."""
+    """Result of a compaction."""
 
     damaged_blocks: int  # blocks
     is_complete: bool  # else some hours are left, for those who wait
@@ -48,7 +48,7 @@ class CompactionResult(NamedTuple):
 def compact(
     connection: Connection, catalogue: strips.EntityCatalogue, now_wall_ns: int, is_interrupted: Callable[[], bool]
 ) -> CompactionResult:
-    """Make hour blocks and roll-ups of the minutes of hours that are over; leave off if the database is waited for."""
+    """Make hour blocks and roll-ups from the minutes of past hours; stop early if `is_interrupted`."""
     limit = (now_wall_ns - _LATE_WINDOW_NS) // HOUR_NS
     before = {"before": block_id(limit * _MINUTES_PER_HOUR, 0)}
     minute_ids = [identity for (identity,) in connection.execute(compiled.BLOCKS_BEFORE.format("minutes"), before)]
@@ -82,10 +82,10 @@ class _Compactor:
         self._names: Mapping[int, tuple[str, ...]] = {}
         self._connection = connection
         self._catalogue = catalogue
-        self._spans = spans  # that were watched; None: not known, so all of it
+        self._spans = spans  # recorded times; None: unknown, so all of it
 
     def compact(self, batch: Mapping[tuple[int, int], Sequence[int]]) -> None:
-        """Put minutes, by hour and entity, into their hours and the roll-ups of their days."""
+        """Merge minutes, by hour and entity, into their hours and the roll-ups of their days."""
         connection = self._connection
         self._names = strips.read_layouts(connection)
         rollups_before = dict(self._readable_blocks("rollups", {_day_block_id(*key) for key in batch}))
@@ -114,7 +114,7 @@ class _Compactor:
         return identity, layout, encode(strip.times_ns, [*strip.columns.values()], time_unit_ns=time_unit_ns)
 
     def _readable_blocks(self, table: str, ids: Collection[int]) -> Iterator[tuple[int, Strip]]:
-        """Yield the blocks that can be read: a damaged one must not stop the others for ever."""
+        """Yield the readable blocks: a damaged one must not block the others for ever."""
         for identity, layout, data in strips.fetch_blocks(self._connection, table, ids):
             try:
                 strip = strips.decode_strip(layout, data, self._names)
@@ -135,7 +135,7 @@ class _Compactor:
 
 
 def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> None:
-    """Drop timelines and measures that are older than the retention says, and entities that have none left."""
+    """Drop timelines and measures older than the retention, and entities that have none left."""
     limit_ns = now_wall_ns - retention.timeline_days * DAY_NS
     with transaction(connection):
         for table, period_ns in (("minutes", MINUTE_NS), ("hours", HOUR_NS), ("rollups", DAY_NS)):
@@ -147,7 +147,7 @@ def expire(connection: Connection, retention: Retention, now_wall_ns: int) -> No
 def shrink(connection: Connection, max_bytes: int) -> None:
     """Drop the oldest until no more than `max_bytes` are used: timelines, roll-ups, measures, and events last.
 
-    Of events those of the user go who has the most bytes: who saves without end pushes out nobody else's.
+    Events of the user with the most bytes go first: endless saves of one user do not displace those of others.
     """
     shrink_timelines(connection, max_bytes)
     _shrink_events(connection, max_bytes, compiled.SHRINK_MEASURES)
@@ -182,7 +182,7 @@ def _drop_oldest(connection: Connection, table: str) -> bool:
 
 
 def release_pages(connection: Connection) -> None:
-    """Give a part of the unused pages back to the file system."""
+    """Return a part of the unused pages to the file system."""
     free, pages = read_pragma(connection, "freelist_count"), read_pragma(connection, "page_count")
     if free > _VACUUM_PAGES and free * 5 > pages:
         run_to_completion(connection, f"PRAGMA incremental_vacuum({_VACUUM_PAGES})")

@@ -1,4 +1,4 @@
-"""What reading may cost, whoever made the database: bounds of time, memory and text, and what a person may ask."""
+"""Limits of time, memory and text for reading any database, even a hostile one, and the queries of `ckptprof sql`."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _MAX_HEAP_BYTES = 256 << 20  # of SQLite in this process
 _MAX_VALUE_BYTES = 16 << 20
 _MIN_CPU_SECONDS = 10.0  # of CPU for one answer of a small database; a report of 300,000 checkpoints, 320 MB, takes 12
 _CPU_SECONDS_PER_BYTE = 5e-7
-_MAX_TEXT_RATIO = 16  # of the size of a file: of a row JSON is made, with names
-_CLOCK_CHECK_STEPS = 10_000  # of SQLite's machine between two looks at the clock: about 0.1 ms
+_MAX_TEXT_RATIO = 16  # times the size of the file: rows become JSON, with names
+_CLOCK_CHECK_STEPS = 10_000  # of SQLite's virtual machine between two checks of the clock: about 0.1 ms
 # https://www.sqlite.org/c3ref/c_alter_table.html: SQLITE_READ, SELECT, FUNCTION, RECURSIVE
 _FUNCTION = 31
 _ALLOWED_ACTIONS = frozenset((20, 21, _FUNCTION, 33))
 _FORBIDDEN_FUNCTIONS = frozenset(("load_extension", "fts3_tokenizer", "readfile", "writefile", "edit"))
-# In the texts of errors that are the file's; all others are the statement's
+# Texts of errors that are caused by the file; all others are caused by the statement
 _READ_ONLY_HINT = "a statement cannot change a database or open another one"
 _FILE_ERRORS = ("malformed", "not a database", "locked", "i/o error", "is full", "unable to open", "readonly")
 
 
 class ReadLimits:
-    """Bounds what a connection reads, by the size of its file: a crafted one gives more rows than it has room for."""
+    """Bounds the reads of a connection by the size of its file: a crafted file may yield endless rows."""
 
     def __init__(self, raw: sqlite3.Connection, size_bytes: int) -> None:
         self._max_seconds = _MIN_CPU_SECONDS + size_bytes * _CPU_SECONDS_PER_BYTE
@@ -43,13 +43,15 @@ class ReadLimits:
         raw.text_factory = self._decode
 
     def start_answer(self) -> None:
-        """Begin another answer."""
+        """Start another answer."""
         self._remaining_bytes = self._max_text_bytes
         self.start_part()
 
     def start_part(self) -> None:
-        """Begin another part of an answer that is given as it is read."""
-        self._deadline = time.thread_time() + self._max_seconds  # of CPU: a busy host is no crafted file
+        """Start another part of a streamed answer."""
+        self._deadline = (
+            time.thread_time() + self._max_seconds
+        )  # of CPU time: a busy host is no evidence of a crafted file
 
     def _is_past_deadline(self) -> bool:
         return time.thread_time() > self._deadline
@@ -67,7 +69,7 @@ class ReadLimits:
 
 
 class QueryResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows that a statement found, in its order."""
+    """The rows of a statement, in its order."""
 
     columns: tuple[str, ...]
     rows: list[tuple[Any, ...]]
@@ -85,7 +87,7 @@ def run_query(raw: sqlite3.Connection, statement: str, *, seconds: float, rows: 
             fetched = cursor.fetchmany(rows + 1)
         except sqlite3.DatabaseError as error:
             raise _explain(error, seconds) from error
-        except sqlite3.Warning as error:  # of more than one statement, before Python 3.12
+        except sqlite3.Warning as error:  # more than one statement, before Python 3.12
             raise UsageError("give one statement at a time") from error
         except MemoryError as error:
             raise CkptprofError(
@@ -104,7 +106,7 @@ def run_query(raw: sqlite3.Connection, statement: str, *, seconds: float, rows: 
 def _query_limits(raw: sqlite3.Connection, seconds: float) -> Iterator[None]:
     deadline = time.monotonic() + seconds
     factory = raw.text_factory
-    raw.execute("PRAGMA temp_store = MEMORY")  # no file of this size is written for a question
+    raw.execute("PRAGMA temp_store = MEMORY")  # no temporary files for a query
     raw.set_authorizer(_authorize)
     raw.set_progress_handler(lambda: time.monotonic() > deadline, _CLOCK_CHECK_STEPS)
     raw.text_factory = _decode_escaped

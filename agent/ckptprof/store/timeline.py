@@ -1,10 +1,9 @@
 """From frames to windows of raw counters: pure, bounded in memory.
 
-A window holds what one entity's counters were in 60 s of wall clock. Frames carry only what changed, so a window's
-points are the changes, and before each change after a pause the last moment at which the old value still held. Read as
-steps (or, for a rate, as straight lines between points) this says what a point per tick would say. In every hour each
-live device has at least one point, so that "nothing changed" and "nobody looked" are told apart; a process has points
-only once it moved.
+A window has one entity's counters over 60 s of wall clock. Frames contain changes only, so a window's points are the
+changes, and before each change after a pause the last time of the old value. Read as steps (or, for a rate, as straight
+lines between points) this is equivalent to one point per tick. In every hour each live device has at least one point,
+to distinguish "unchanged" from "not recorded"; a process has points only after its first change.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ckptprof_collectors.samples import COUNTED, EntityGone, Frame, ProcessExit,
 WINDOW_NS = 60_000_000_000
 HOUR_NS = 3600_000_000_000
 
-_POINTS_PER_FOLD = 32  # of more each waits as a sample, which takes five times the room
+_POINTS_PER_FOLD = 32  # pending points are samples, which need five times the memory
 _Values = tuple["int | None", ...]
 
 
@@ -34,7 +33,7 @@ class Window(msgspec.Struct, frozen=True):
     entity: str  # disk:vda, nic:eth0, rdma:mlx5_0/1, memory, process:PID:START
     start_ns: int  # wall clock, a multiple of WINDOW_NS
     fields: tuple[str, ...]
-    times_ns: Sequence[int]  # wall clock; the first may lie before start_ns: the last moment of the old values
+    times_ns: Sequence[int]  # wall clock; the first may be before start_ns: the last time of the old values
     columns: tuple[ColumnValues, ...]
 
 
@@ -45,7 +44,7 @@ class _SampleSource(msgspec.Struct, frozen=True):
     values: Callable[[Any], _Values]
     name: Callable[[Any], str | tuple[int, int]]
     prefix: str  # of the names in the timeline
-    collector: str | None  # reads every entity each time, so that silence means "unchanged"; None for processes
+    collector: str | None  # reads all entities at each read, so that no sample means "unchanged"; None for processes
 
 
 def _sample_source(kind: Any) -> _SampleSource:
@@ -72,7 +71,7 @@ class _EntityTrack:
     def __init__(self, at_ns: int, sample: object) -> None:
         self.newest_ns = at_ns  # when `last` was read
         self.newest = sample
-        self.before: object | None = None  # what held when the open window began
+        self.before: object | None = None  # the values at the start of the open window
         self.written_ns = -1  # time of the newest point
         self.pending: list[tuple[int, object]] = []
         self.times = array("q")
@@ -84,7 +83,7 @@ class _EntityTrack:
         self.written_ns = at_ns
 
     def fold(self, source: _SampleSource) -> None:
-        """Move the pending points into columns of 8 bytes a value: a sample takes ten times that."""
+        """Move the pending points into columns of 8 bytes a value: a sample needs ten times that."""
         if not self.pending:
             return
         self.times.extend([at_ns for at_ns, _ in self.pending])
@@ -101,7 +100,7 @@ class _EntityTrack:
 def _column(values: Sequence[Any]) -> ColumnValues:
     try:
         return array("Q", values)
-    except (TypeError, OverflowError):  # a value that was not seen, or one that no counter of 64 bits holds
+    except (TypeError, OverflowError):  # a missing value, or one beyond 64 bits
         return list(values)
 
 
@@ -115,7 +114,7 @@ class TimelineBuilder:
     """Turns frames, in the order in which they were recorded, into windows."""
 
     def __init__(self, *, max_points: int = 200_000, max_entities: int = 20_000) -> None:
-        """Hold at most so many points (about 150 bytes each) and entities; what is over is dropped and counted."""
+        """Limits of points (about 150 bytes each) and entities; points beyond them are dropped and counted."""
         self.dropped = 0  # points
         self._max_points = max_points
         self._max_entities = max_entities
@@ -177,7 +176,7 @@ class TimelineBuilder:
                 return
             track = tracks[name] = _EntityTrack(at_ns, sample)
             if source.collector is None:
-                return  # a process that never moves again is not worth a row
+                return  # a process without further changes is not worth a row
         elif self._points >= self._max_points:
             self.dropped += 1
         else:
@@ -200,7 +199,7 @@ class TimelineBuilder:
                 self._points += 1
 
     def _seal(self) -> None:
-        """Turn the points of the open window into windows, and forget what is gone."""
+        """Convert the points of the open window into windows, and forget entities that are gone."""
         start_ns = self._window * WINDOW_NS
         for kind, tracks in self._tracks.items():
             source = _SOURCES[kind]
@@ -235,7 +234,7 @@ class TimelineBuilder:
 
 
 def _align(track: _EntityTrack | None, source: _SampleSource, times: Sequence[int]) -> Iterator[ColumnValues]:
-    """Yield the columns of a track at `times`, which hold all of its own: between its points the last value stays."""
+    """Yield the columns of a track at `times`, which include all its own times: between points the last value holds."""
     if track is None:
         yield from [[None] * len(times)] * len(source.fields)
         return

@@ -1,4 +1,4 @@
-"""The one connection that writes. Not for use by two threads at once; it may be made in one and used in another."""
+"""The only writing connection. Not for concurrent use by threads; it may be created in one and used in another."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ __all__ = ["Retention", "StoreDamagedError", "StoreFullError", "StoreWriter"]
 Retention = retention.Retention
 _DEFAULT_RETENTION = Retention()
 _BALLAST_BYTES = 8 << 20
-_MAX_LOG_BYTES = 8 << 20  # of it when it begins anew; a part of what the database may take
-_FAST_COMPRESSION = 1  # zlib's level for minutes: they are compressed well once their hour is over
+_MAX_LOG_BYTES = 8 << 20  # of the log when it restarts; included in the limit of the database
+_FAST_COMPRESSION = 1  # zlib's level for minutes: they are recompressed after their hour
 _SHARE_DROPPED_WHEN_FULL = 0.05
 _NS_PER_MS = 1_000_000
 
@@ -42,7 +42,7 @@ _Result = TypeVar("_Result")
 
 
 class StoreWriter:
-    """Opens or makes the database and brings it to the latest schema.
+    """Opens or creates the database and migrates it to the latest schema.
 
     Every method raises StoreError with one clear line; `StoreFullError` if the disk is full, after which nothing of
     the call is stored, all before it is, and the same call may succeed later.
@@ -55,22 +55,22 @@ class StoreWriter:
         retention: Retention = _DEFAULT_RETENTION,
         ballast_bytes: int = _BALLAST_BYTES,
     ) -> None:
-        """Open it; one of ours that is damaged is moved aside, what is not ours is refused and never touched."""
+        """Open it; a damaged database of ckptprof is set aside, other files are refused and never touched."""
         self.path = path_of_database(url_or_path)
-        self.set_aside_path: Path | None = None  # where the database is that could not be used
+        self.set_aside_path: Path | None = None  # new path of a damaged database
         self.set_aside_reason = f"{printable_path(self.path)} was damaged"
         self.damaged_blocks = 0
         self._retention = retention
         self._log_bytes = min(_MAX_LOG_BYTES, retention.max_bytes // 8)
         self._catalogue = strips.EntityCatalogue()
         self._session_uid: str | None = None
-        self.is_published = True  # those who may only read have all events, the newest timelines perhaps not
+        self.is_published = True  # readers of the group have all events; the newest timelines may be missing
         self._ballast_bytes = ballast_bytes
         self._ballast = _DiskBallast(self.path, ballast_bytes)
         with translated_errors(self.path), contextlib.ExitStack() as undo:
             try:
                 prepare_file(self.path)
-            except StoreDamagedError:  # cut short
+            except StoreDamagedError:  # truncated
                 if not quarantine.is_own_database(self.path):
                     raise
             self._lock = WriterLock(self.path)
@@ -101,7 +101,7 @@ class StoreWriter:
             return connection
 
     def publish(self) -> None:
-        """Let those who may only read have what is stored; a part of it, where a reader of its owner holds the log."""
+        """Publish the stored data to readers of the group; only a part while a reader pins the log."""
         try:
             with translated_errors(self.path):
                 self._publication.renew()
@@ -113,13 +113,13 @@ class StoreWriter:
         self.is_published = True
 
     def start_session(self, session: Session) -> None:
-        """Store a session; the windows that follow move its end."""
+        """Store a session; later windows extend its end."""
         self._run(lambda connection: put_session(connection, session), durable=True)
         self.is_published = False
         self._session_uid = session.uid
 
     def update_session(self, session: Session) -> None:
-        """Store what has changed of a session."""
+        """Store the changed session."""
         self._run(lambda connection: put_session(connection, session), durable=session.clean)
         self.is_published = False
 
@@ -129,10 +129,10 @@ class StoreWriter:
         pending: Mapping[str, bytes] = MappingProxyType({}),
         no_longer_pending: Collection[str] = (),
     ) -> list[Checkpoint]:
-        """Store checkpoints, each in the place of an earlier one with its uid, and return them with their ids.
+        """Store checkpoints, each replacing an earlier one with its uid, and return them with their ids.
 
-        When this returns they have reached the disk. At the same time what is not told yet is replaced, and removed;
-        power loss, but not the death of this process, may lose the newest of that.
+        They are on disk when this returns. The same transaction replaces and removes pending ones; a power loss, but
+        not the death of this process, may lose the newest of those.
         """
         if not checkpoints and not pending and not no_longer_pending:
             return []
@@ -151,7 +151,7 @@ class StoreWriter:
     def add_windows(self, windows: Sequence[Window]) -> None:
         """Store windows; power loss, but not the death of this process, may lose the newest.
 
-        While a reader keeps the log from beginning anew, none are stored beyond the limit: that raises StoreFullError.
+        While a reader keeps the log from restarting, none are stored beyond the limit: that raises StoreFullError.
         """
         if self._publication.is_log_pinned:
             self.publish()
@@ -162,7 +162,7 @@ class StoreWriter:
     def maintain(self, now_wall_ns: int, is_interrupted: Callable[[], bool] = lambda: False) -> bool:
         """Compact, expire and shrink; cheap if there is nothing to do, to be called every few minutes.
 
-        Soon after `is_waited_for` says so it leaves off and returns False; the next call goes on.
+        Soon after `is_interrupted` returns True it stops and returns False; the next call continues.
         """
         with translated_errors(self.path):
             try:
@@ -172,7 +172,7 @@ class StoreWriter:
                     return False
                 retention.expire(self._connection, self._retention, now_wall_ns)
                 self._publication.renew()
-                if not self._publication.is_log_pinned:  # to delete would only make the log longer
+                if not self._publication.is_log_pinned:  # deleting would only make the log longer
                     retention.shrink(self._connection, self._retention.max_bytes - self._log_bytes)
                     retention.release_pages(self._connection)
                     self._publication.renew()
@@ -183,7 +183,7 @@ class StoreWriter:
         return True
 
     def abandon(self) -> bool:
-        """Close a database that turned out to be damaged, and move it aside if it is ours; return whether it was."""
+        """Close a damaged database, and set it aside if ckptprof wrote it; return False if it is not ours."""
         try:
             with contextlib.suppress(StoreError), translated_errors(self.path):
                 self._publication.close()
@@ -197,7 +197,7 @@ class StoreWriter:
             self._lock.close()
 
     def close(self) -> None:
-        """Close the database and let others write it; a second call does nothing."""
+        """Close the database and release its lock; a second call does nothing."""
         try:
             with translated_errors(self.path):
                 with contextlib.suppress(sqlite3.Error, OSError):  # the next start does it
@@ -235,7 +235,7 @@ class StoreWriter:
                 raise
 
     def _free_space(self) -> bool:
-        """Drop the ballast and the oldest timelines, whose pages are then used again; return whether that worked."""
+        """Drop the ballast and the oldest timelines, whose pages are reused then; return False if nothing was freed."""
         dropped = self._ballast.release()
         try:
             with translated_errors(self.path):
@@ -281,10 +281,10 @@ class StoreWriter:
 
 
 class _DiskBallast:
-    """Keeps `size_bytes` on disk beside the database, once there is plenty of room; 0 keeps none.
+    """Reserves `size_bytes` on disk in a file next to the database, if there is plenty of free space; 0: none.
 
-    On a full disk SQLite cannot even delete (measured: DELETE and a WAL checkpoint fail with SQLITE_FULL), so room has
-    to be kept for the deletion that makes room.
+    On a full disk SQLite cannot even delete (measured: DELETE and a WAL checkpoint fail with SQLITE_FULL), so the
+    deletion needs reserved space.
     """
 
     def __init__(self, path: Path, size_bytes: int) -> None:
@@ -307,7 +307,7 @@ class _DiskBallast:
             os.close(fd)
 
     def release(self) -> bool:
-        """Give the space back; return whether there was any."""
+        """Free the reserved space; return False if there was none."""
         with contextlib.suppress(OSError):
             self._path.unlink()
             return True
@@ -315,7 +315,7 @@ class _DiskBallast:
 
 
 def _continue_change_numbers(connection: Connection) -> None:
-    """Give changes numbers from the time on: who has shipped the damaged database takes all of them for newer."""
+    """Start change numbers at the current time: above those of the damaged database, which may have been shipped."""
     with transaction(connection):
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
         newest = time.time_ns() // _NS_PER_MS

@@ -56,7 +56,7 @@ def compile_all(sources: Path, into: Path) -> list[str]:
     """Compile each program of `sources` for each target and return the names of the objects; raises BuildError."""
     clang, strip = compiler()
     flags = ["-O2", "-g", "-mcpu=v3", "-target", "bpfel", "-Wall", "-Werror"]
-    # Debug information becomes BTF and names files: not where they lay while they were compiled.
+    # Debug information becomes BTF and has file names: without the folder of the build.
     flags += ["-fdebug-compilation-dir=.", f"-ffile-prefix-map={sources}=.", "-I."]
     names = []
     for source in sorted(sources.glob("*.bpf.c")):

@@ -132,6 +132,28 @@ static __always_inline void fill_head(struct head *head, __u32 kind, struct key 
 	head->key = *key;
 }
 
+static __always_inline bool is_attended(__u32 process, __u32 least)
+{
+	__u32 *attended_as = bpf_map_lookup_elem(&attended, &process);
+
+	return attended_as && *attended_as >= least;
+}
+
+/* Whether the process that runs is not followed, and its parents do not train: its small files are only summed up. */
+static __noinline bool is_stranger(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task(), *parent = BPF_CORE_READ(task, real_parent);
+
+	return control.trifle_bytes && !is_attended(bpf_get_current_pid_tgid() >> 32, ATTENDED_FOLLOWED) &&
+	       !is_attended(BPF_CORE_READ(parent, tgid), ATTENDED_TRAINS) &&
+	       !is_attended(BPF_CORE_READ(parent, real_parent, tgid), ATTENDED_TRAINS);
+}
+
+static __always_inline bool is_of_stranger(__u32 kind)
+{
+	return (kind == RECORD_CREATED || kind == RECORD_EMPTIED || kind == RECORD_UNLINKED) && is_stranger();
+}
+
 /* Tell of a file by its path: that it is being used, was created, synced or mapped. */
 static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file_address, __u64 duration_ns,
 				 __u64 flags)
@@ -144,7 +166,7 @@ static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file
 	__u32 zero = 0, path;
 	struct head *head;
 
-	if (kind != RECORD_SEEN && !may_tell_event(now_ns))
+	if (is_of_stranger(kind) || (kind != RECORD_SEEN && !may_tell_event(now_ns)))
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!scratch)
@@ -163,23 +185,11 @@ static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file
 	send(scratch, sizeof(*head) + (path & 0x1fff), kind == RECORD_MAPPED ? BPF_RB_FORCE_WAKEUP : wakeup());
 }
 
-static __always_inline bool trains(__u32 process)
+/* Whether next to nothing was transferred, by a process that is not followed and none that trains has started. */
+static __always_inline bool is_trifle(struct session *session)
 {
-	__u32 *attended_as = bpf_map_lookup_elem(&attended, &process);
-
-	return attended_as && *attended_as == ATTENDED_TRAINS;
-}
-
-/* Whether next to nothing was read, by a process that nobody watches and none that trains has started. */
-static __always_inline bool is_trifle(struct key *key, struct session *session)
-{
-	struct task_struct *task = (void *)bpf_get_current_task();
-	__u32 process = session->process;
-
-	if (key->tail & 1 || session->bytes >= control.trifle_bytes)
-		return false;
-	return !bpf_map_lookup_elem(&attended, &process) && !trains(session->parent) &&
-	       !trains(BPF_CORE_READ(task, real_parent, real_parent, tgid));
+	return session->bytes < control.trifle_bytes && !is_attended(session->process, ATTENDED_FOLLOWED) &&
+	       !is_attended(session->parent, ATTENDED_TRAINS) && is_stranger();
 }
 
 static __always_inline void add_trifle(__u32 process, __u64 bytes)
@@ -199,7 +209,7 @@ static __noinline void finish(struct key *key, struct session *session, unsigned
 	struct scratch *scratch;
 	__u32 zero = 0, path;
 
-	if (is_trifle(key, session)) { /* its operations have been counted */
+	if (is_trifle(session)) { /* its operations have been counted */
 		add_trifle(session->process, session->bytes);
 		bpf_map_delete_elem(&live, key);
 		return;
@@ -243,6 +253,10 @@ static __noinline void closed(__u32 tid, __u64 since_ns, __u32 error)
 
 	if (!closing)
 		return;
+	if (!error && closing->size < control.trifle_bytes && is_stranger()) {
+		bpf_map_delete_elem(&closings, &tid);
+		return;
+	}
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (scratch && (closing->written || error || now_ns - since_ns >= SLOW_NS) && may_tell_event(now_ns)) {
 		fill_head(&scratch->record.head, RECORD_CLOSED, &closing->key, now_ns);
@@ -285,7 +299,7 @@ static __noinline void tell_names(__u32 kind, const char *old_name, const char *
 	long length;
 	char *out;
 
-	if (!may_tell_event(now_ns))
+	if (is_of_stranger(kind) || !may_tell_event(now_ns))
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!scratch)

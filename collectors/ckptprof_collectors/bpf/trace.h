@@ -57,8 +57,9 @@ struct {
 	__type(value, __u32);
 } family SEC(".maps");
 
-/* processes that Python watches (1), and those of them that train (2), used if control.trifle_bytes */
-#define ATTENDED_TRAINS 2
+/* processes that Python watches (1), whose files it follows (2), and those that train (3); used if control.trifle_bytes */
+#define ATTENDED_FOLLOWED 2
+#define ATTENDED_TRAINS 3
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -67,7 +68,7 @@ struct {
 	__type(value, __u32);
 } attended SEC(".maps");
 
-/* by process: the bytes that it read of files that are not told of, since Python asked last */
+/* by process: the bytes that it read and wrote of files that are not told of, since Python asked last */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);

@@ -20,7 +20,7 @@ from ckptprof_collectors.samples import DeviceInfo, DiskSample, EntityGone, Samp
 if TYPE_CHECKING:
     import pyudev
 
-REVIEW_SECONDS = 10.0  # a device that can change under its name and had I/O is looked at again, whatever events said
+REVIEW_SECONDS = 10.0  # between descriptions of an active device that can change under its name, also without events
 
 # Numbers after major, minor and name that a kernel writes: 11, with discards (4.18) 15, with flushes (5.5) 17.
 _WIDTHS = (17, 15, 11)
@@ -95,7 +95,7 @@ class Hotplug:
 def _context(pyudev: Any) -> Any:
     """Make pyudev's context without a fork.
 
-    pyudev looks its library up by `ctypes.util.find_library`, which runs `ldconfig -p`: a collector never forks, and
+    pyudev finds its library by `ctypes.util.find_library`, which runs `ldconfig -p`: a collector never forks, and
     the name has been the same since systemd took udev over (2012). Where pyudev's insides are not as expected, it is
     left to do as it likes.
     """
@@ -199,7 +199,7 @@ class BlockDevices:
             self._stale.add(head)
 
     def _mark_changed(self) -> None:
-        """Mark the devices that may have changed under their name: by events, and by their I/O and the clock."""
+        """Mark the devices that may have changed under their name: by events, or by I/O since the last review."""
         if self._hotplug is not None:
             events = self._hotplug.changed_devices()
             for device in self._numbers if events is None else events:
@@ -220,7 +220,7 @@ class BlockDevices:
                 continue
             info = topology.describe(device, *self._numbers[device])
             if info is None:
-                self._touched.add(device)  # not in sysfs yet: looked for again at the next review
+                self._touched.add(device)  # not in sysfs yet: retried at the next review
                 continue
             if self._hotplug is not None:
                 info = self._hotplug.with_identity(info)

@@ -10,7 +10,7 @@ from ckptprof_collectors.kernelfs import PAGE_BYTES, KernelFile, KernelFs, Unava
 from ckptprof_collectors.samples import MemorySample, Sample, Unavailable
 
 _KIB = 1024
-_PSI_FILES = ("io", "memory", "cpu")  # the last is not needed: there is no word if it is missing
+_PSI_FILES = ("io", "memory", "cpu")  # the last is optional: it is not reported as missing
 
 
 class HostMemory:

@@ -1,7 +1,7 @@
 """Paths to NVMe namespaces behind fabrics: their targets, and whether they can be used (drivers/nvme/host/sysfs.c).
 
-`state` is that of the controller, `ana_state` how the target gives access to the namespace over it. Both are asked at
-each reading, of as many paths as there is room for; where there is none, nothing is.
+`state` is that of the controller, `ana_state` the access that the target gives to the namespace over it. Both are read
+each time, for at most `MAX_PATHS` paths.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ckptprof_collectors.kernelfs import KernelFs, list_names, read_text
 from ckptprof_collectors.samples import DeviceInfo, NvmePath, text
 
 MAX_PATHS = 64
-REOPEN_SECONDS = 1.0  # a state that cannot be read is opened anew so often
+REOPEN_SECONDS = 1.0  # between attempts to reopen a state that cannot be read
 FABRICS = frozenset({"nvme-tcp", "nvme-rdma", "nvme-fc"})
 _MAX_STATE_BYTES = 64
 _MAX_PORT_DIGITS = 5
 
 
-_Ports = Callable[[], dict[str, str]]  # looked up once, and only if asked: a port has hundreds of GIDs
+_Ports = Callable[[], dict[str, str]]  # read once, and only if needed: a port has hundreds of GIDs
 
 
 def _rdma_ports(folder: Path) -> dict[str, str]:
@@ -52,7 +52,7 @@ class _NvmePathFiles:
         self._fds = [_open_or_none(self._folder / "device/state"), _open_or_none(self._folder / "ana_state")]
 
     def reopen(self) -> None:
-        """Open the states anew: those of a controller that was removed stay dead if it comes back by the same name."""
+        """Reopen the states: old descriptors stay dead if a removed controller returns under the same name."""
         self.close()
         self._open()
 
@@ -78,7 +78,7 @@ class NvmePathReader:
         self._paths: dict[str, _NvmePathFiles] = {}
 
     def set_devices(self, devices: Iterable[DeviceInfo]) -> None:
-        """Take these block devices for those that are there."""
+        """Set the present block devices."""
         now = {one.device: one for one in devices if _is_path(one)}
         for name in [name for name, path in self._paths.items() if now.get(name) != path.info]:
             self._paths.pop(name).close()

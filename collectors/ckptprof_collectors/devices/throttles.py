@@ -1,4 +1,4 @@
-"""Limits on block devices that hold a process: io.max of cgroup v2, blkio.throttle.* of v1, up to the root.
+"""I/O limits of a process on block devices: io.max of cgroup v2, blkio.throttle.* of v1, up to the root.
 
 A device that is throttled so shows no busy time: requests wait before its queue. From
 Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/blkio-controller.rst.
@@ -31,7 +31,7 @@ DeviceLimits = dict[bytes, dict[str, int]]  # by device, "major:minor"
 
 
 class ThrottleReader:
-    """Tells the limits of a process when they are new or changed."""
+    """Reports the limits of a process when they are new or changed."""
 
     def __init__(self, fs: KernelFs) -> None:
         self._fs = fs

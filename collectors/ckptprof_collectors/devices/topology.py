@@ -26,7 +26,7 @@ NVME_HEAD = re.compile(r"nvme(\d+)n(\d+)")
 _KIND_BY_NAME = ((re.compile(r"loop\d+"), "loop"), (re.compile(r"zram\d+"), "zram"), (re.compile(r"ram\d+"), "ram"))
 _ZVOL = re.compile(r"zd\d+")
 _CHANGEABLE = {"loop", "dm", "md", "zram"}
-_TRANSPORTS = (  # a directory on the way to the device in /sys/devices; the most telling first
+_TRANSPORTS = (  # a directory on the way to the device in /sys/devices; the most specific first
     (re.compile(r"/usb\d+/"), "usb"),
     (re.compile(r"/session\d+/"), "iscsi"),
     (re.compile(r"/rport-\d+:"), "fc"),
@@ -48,7 +48,7 @@ def nvme_head(path: str) -> str | None:
 
 
 class DeviceTopology:
-    """Describes devices; one object serves one round of descriptions, for it keeps the mounts that it has read."""
+    """Describes devices; an object serves one round, since it caches the mounts."""
 
     def __init__(self, fs: KernelFs) -> None:
         self._fs = fs

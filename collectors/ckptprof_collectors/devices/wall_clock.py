@@ -1,8 +1,8 @@
-"""How far the wall clock may be off, as the kernel says to whoever asks (adjtimex(2) with no mode: nothing is set).
+"""Error bound of the wall clock, by the kernel (adjtimex(2) with no mode: nothing is set).
 
-Whoever keeps it tells the kernel a greatest error, to which the kernel adds 500 us each second (`second_overflow` in
-kernel/time/ntp.c) until the next one. chrony and ntpd estimate it, and an error that they expect beside it.
-systemd-timesyncd and phc2sys only set it to 0, so that the clock is taken as synchronised: that bounds nothing.
+The time daemon sets a maximum error in the kernel, which adds 500 us each second (`second_overflow` in
+kernel/time/ntp.c) until the next setting. chrony and ntpd estimate it, and an expected error as well.
+systemd-timesyncd and phc2sys only set it to 0 to mark the clock as synchronised: that is no bound.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import ClockSample, Sample
 
 SAMPLE_INTERVAL_SECONDS = 10.0
-# Not by libc, which asks clock_adjtime(2): filters of containers let only this one pass
+# Not by libc, which calls clock_adjtime(2): seccomp filters of containers allow only this one
 SYSCALL_NUMBERS = {"x86_64": 159, "aarch64": 171, "riscv64": 171}
 _UNSYNCHRONISED = 0x40  # STA_UNSYNC
 _NANOSECONDS = 0x2000  # STA_NANO: the offset is in these, else in microseconds
-_PHASE_LIMIT_US = 16_000_000  # NTP_PHASE_LIMIT: nobody has told an error yet
+_PHASE_LIMIT_US = 16_000_000  # NTP_PHASE_LIMIT: no error was set yet
 _TIMEX_BYTES = 256  # struct timex has 208
 _HEAD = struct.Struct("@Illlli")  # modes, offset, freq, maxerror, esterror, status: include/uapi/linux/timex.h
 
 
-Timex = tuple[int, int, int, int]  # offset, greatest and expected error in microseconds, status
+Timex = tuple[int, int, int, int]  # offset, maximum and expected error in microseconds, status
 
 
 def query_kernel() -> Timex:
@@ -45,7 +45,7 @@ def query_kernel() -> Timex:
 
 
 class WallClock:
-    """Reports how far the wall clock may be off, when that changed."""
+    """Reports the error bound of the wall clock when it changed."""
 
     name = "clock"
 
@@ -56,7 +56,7 @@ class WallClock:
         clock: Callable[[], float] = time.monotonic,
         query: Callable[[], Timex] | None = None,
     ) -> None:
-        """Ask once; raises UnavailableError."""
+        """Query it once; raises UnavailableError."""
         if query is None and not fs.is_live:
             raise UnavailableError("the clock is read by a system call, not from files")
         self._query = query or query_kernel
@@ -76,8 +76,8 @@ class WallClock:
         self._next = now + SAMPLE_INTERVAL_SECONDS
         offset, max_error_us, expected_error_us, status = self._query()
         bound_us = None
-        if 0 < expected_error_us < _PHASE_LIMIT_US:  # else nobody has estimated by how much it is off
-            offset_us = -(-abs(offset) // 1000) if status & _NANOSECONDS else abs(offset)  # still to be moved
+        if 0 < expected_error_us < _PHASE_LIMIT_US:  # else there is no estimate of the error
+            offset_us = -(-abs(offset) // 1000) if status & _NANOSECONDS else abs(offset)  # not yet corrected
             bound_us = max_error_us + offset_us
         previous, self._previous = (
             self._previous,
@@ -86,4 +86,4 @@ class WallClock:
         return [self._previous] if self._previous != previous else []
 
     def close(self) -> None:
-        """Nothing is kept."""
+        """Do nothing: no descriptor is open."""

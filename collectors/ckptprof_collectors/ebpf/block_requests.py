@@ -1,8 +1,8 @@
 """From the counters of block requests to samples.
 
-A program that interrupts itself on its processor is left out by the kernel (`recursion_misses` in its fdinfo): a
-completion in an interrupt that meets another device's, once in about 100,000. So what is in flight is not the
-difference of two counters, which would never come back to 0; the kernel itself tells it.
+The kernel skips a program that interrupts itself on its processor (`recursion_misses` in its fdinfo): a completion in
+an interrupt during another device's, once in about 100,000. So the requests in flight are not the difference of two
+counters, which would never return to 0; they are read from sysfs.
 """
 
 from __future__ import annotations

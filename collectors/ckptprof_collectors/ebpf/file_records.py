@@ -1,4 +1,4 @@
-"""From the bytes of maps and ring records to samples: sessions of files and what else happens to them."""
+"""Decodes maps and ring records into samples: sessions of files, and events of files."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ LIFE_KINDS: dict[int, str] = {
     RecordKind.CLOSED: "closed-written",
     RecordKind.EMPTIED: "emptied",
 }
-_KINDS_WITH_ERROR = (RecordKind.SYNCED, RecordKind.CLOSED)  # the others are told of only if they succeeded
+_KINDS_WITH_ERROR = (RecordKind.SYNCED, RecordKind.CLOSED)  # the others are reported only if they succeeded
 
 
 class RingRecord(NamedTuple):
-    """One record of the ring, with its path taken apart."""
+    """One parsed record of the ring."""
 
     kind: int
     process: int
@@ -83,12 +83,12 @@ class RingRecord(NamedTuple):
 
     @property
     def is_of_file(self) -> bool:
-        """Whether it is about a file; else about names, or about more than one file."""
+        """It is about one file; else about names, or several files."""
         return self.key[:8] != bytes(8)
 
 
 def parse_record(data: bytes) -> RingRecord:
-    """Take a record apart; raises struct.error for one that is too short."""
+    """Parse a record; raises struct.error for one that is too short."""
     kind, state, path_bytes, process, start_ns, at_ns, duration_ns, size, flags, file_system = HEAD.unpack_from(data)[
         :10
     ]
@@ -111,7 +111,7 @@ def _names(state: int, raw: bytes) -> tuple[str, ...]:
 def _find_device(view: ProcessKey, folder: str) -> int | None:
     """Find st_dev of a folder of a process; None if it is not local, or not reachable.
 
-    This is a walk by steps, which enters nothing that may hang: it is done in the thread that reads the trace.
+    The path is walked by steps, which enter nothing that may hang: it runs in the thread that reads the trace.
     """
     for candidate in (view, HOST_PROCESS):
         with suppress(OSError, ValueError, OtherDomain), WORKERS.views.enter(candidate) as root:
@@ -124,7 +124,7 @@ def _find_device(view: ProcessKey, folder: str) -> int | None:
 
 
 class SampleDecoder:
-    """Makes samples; remembers how the kernel's numbers of devices become those of stat(2)."""
+    """Makes samples; remembers the st_dev for each of the kernel's device numbers."""
 
     def __init__(self, proc: str, ticks_per_second: int) -> None:
         self._proc = proc
@@ -205,19 +205,19 @@ class SampleDecoder:
     def life_event(
         self, record: RingRecord, recent_paths: Sequence[str] = (), path: str | None = None
     ) -> FileLifeEvent:
-        """Decode an event; `near` are paths that its process used recently.
+        """Decode an event; `recent_paths`: those that its process used recently.
 
-        `path`: of its file, if the record itself does not tell.
+        `path`: of its file, if the record itself has none.
         """
         inode, kernel_device, _, tid, _ = KEY.unpack(record.key)
         names: tuple[str | None, ...] = record.names
-        if not record.is_of_file:  # as its caller gave them
+        if not record.is_of_file:  # names as the caller gave them
             folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
             names = tuple(self._absolute(record, folders, recent_paths))
         path = names[0] if names else path
         placed = record.is_of_file or (
             record.kind == RecordKind.SYNCED and kernel_device
-        )  # syncfs(2) tells a device only
+        )  # syncfs(2) has a device only
         process = ProcessKey(record.process, self.ticks(record.process_start_ns))
         return FileLifeEvent(
             at_ns=record.at_ns,
@@ -242,7 +242,7 @@ class SampleDecoder:
                 found.append(os.path.normpath(name))
                 continue
             start = self._folder(record.process, folder) or start
-            if start is None:  # it has ended; what it renames and unlinks it mostly has used
+            if start is None:  # it has ended; files that it renames and unlinks were mostly used by it before
                 end = "/" + os.path.normpath(name)
                 start = next((path[: -len(end)] for path in reversed(recent_paths) if path.endswith(end)), None)
             found.append(name if start is None else os.path.normpath(f"{start}/{name}"))

@@ -1,4 +1,4 @@
-"""Which eBPF programs this kernel takes: loaded and attached hook by hook, the best variant of each, the rest named."""
+"""Loads and attaches the eBPF programs hook by hook: the best variant that this kernel accepts, reports the missing."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _PERMISSION_ERRORS = (errno.EPERM, errno.EACCES)
 
 @dataclass(frozen=True)
 class Hook:
-    """A place in the kernel, with the programs that may stand there, best first, and what is lost without them."""
+    """A hook in the kernel, with its alternative programs, best first, and what they provide."""
 
     name: str
-    variants: tuple[tuple[str, bytes], ...]  # program, a name that must be in the kernel's BTF for it
+    variants: tuple[tuple[str, bytes], ...]  # (program, name that it needs in the kernel's BTF)
     provides: str  # one sentence
-    on_demand: bool = False  # attached while there is something to see
-    is_separable: bool = False  # if the kernel refuses the programs, those of the other hooks are tried without it
+    on_demand: bool = False  # attached only while needed
+    is_separable: bool = False  # if the kernel rejects the programs, the other hooks are tried without it
 
     @property
     def programs(self) -> list[str]:
@@ -104,7 +104,7 @@ BLOCK_HOOKS = (
 
 @dataclass
 class AttachedObject:
-    """A loaded object with what is attached of it."""
+    """A loaded object and its attached programs."""
 
     object: BpfObject
     programs: dict[str, str] = field(default_factory=dict)  # hook -> program that is attached
@@ -114,7 +114,7 @@ class AttachedObject:
     loaded: frozenset[str] = frozenset()  # programs
 
     def attach(self, hook: Hook, usable: list[str]) -> BpfError | None:
-        """Attach the first of the usable programs that the kernel takes; return why none was."""
+        """Attach the first usable program that the kernel accepts; return the error if it accepts none."""
         failure: BpfError | None = None
         for program in usable:
             try:
@@ -141,7 +141,7 @@ class AttachedObject:
         return failure is None
 
     def release(self, name: str) -> None:
-        """Detach what is attached on demand; one that is not does no harm."""
+        """Detach a hook on demand; does nothing if it is not attached."""
         link = self.links.pop(name, None)
         if link is not None:
             link.close()
@@ -155,7 +155,7 @@ class KernelTypes:
     """The names in the kernel's own type information (BTF)."""
 
     def __init__(self, fs: KernelFs) -> None:
-        """Open it; raises UnavailableError where there is none."""
+        """Open /sys/kernel/btf/vmlinux; raises UnavailableError where there is none."""
         path = fs.sys / "kernel/btf/vmlinux"
         try:
             self._data = path.read_bytes()
@@ -170,7 +170,7 @@ class KernelTypes:
 
 @dataclass(frozen=True)
 class LoadSettings:
-    """What is fixed when an object is loaded."""
+    """Settings fixed at the load of an object."""
 
     config: bytes = b""  # the section .rodata.config
     sizes: dict[str, int] = field(default_factory=dict)  # map -> entries
@@ -185,8 +185,8 @@ def load_and_attach(
 ) -> AttachedObject:
     """Load an object and attach its hooks, essential and optional; raises UnavailableError if an essential is refused.
 
-    First with the best programs that the kernel's types promise; if it refuses these, without the hooks that stand
-    apart, then with the most portable programs; if it refuses those, with the essential ones alone.
+    First with the best programs for the kernel's types; if it rejects these, without the separable hooks, then with the
+    most portable programs; if it rejects those, with the essential ones alone.
     """
     essential, optional = hooks
     available = {

@@ -1,4 +1,4 @@
-"""What the BPF programs and Python say to each other: the one source of every shared layout.
+"""Memory layouts shared by the BPF programs and Python: their single source.
 
 `python -m ckptprof_collectors.ebpf.layouts` writes bpf/layouts.h from these classes; a test compares them with the
 BTF of the compiled objects, member by member. All integers are of the machine's own byte order; times are
@@ -22,21 +22,21 @@ _SIZES: dict[Any, str] = {c_char: "char", c_uint32: "__u32", c_uint64: "__u64", 
 
 
 class RecordKind(IntEnum):
-    """What a record of the ring holds after its head."""
+    """The kind of a ring record: what follows its head."""
 
-    SESSION = 1  # Session: it is over
-    SEEN = 2  # a session that goes on: its path
+    SESSION = 1  # an ended session
+    SEEN = 2  # an open session: its path
     CREATED = 3
     SYNCED = 4
     MAPPED = 5
     RENAMED = 6
     UNLINKED = 7
-    CLOSED = 8  # by a thread that wrote it, or that took long; its path came with the session
-    EMPTIED = 9  # opened to be written, there before and empty now: it took long to cut off what was in it
+    CLOSED = 8  # by a writer, or slow; its path came with the session
+    EMPTIED = 9  # truncated by an open for writing, slowly
 
 
 class PathState(IntEnum):
-    """How the path at the end of a record is to be read."""
+    """Format of the path at the end of a record."""
 
     NONE = 0
     NAMES = 1  # names from the file up to the root, each ended by a zero byte
@@ -45,22 +45,22 @@ class PathState(IntEnum):
 
 
 class SessionKey(ctypes.Structure):
-    """What identifies a session: one thread, one file, one direction."""
+    """Identity of a session: one thread, one file, one direction."""
 
     _fields_ = (
         ("inode", c_uint64),
         ("device", c_uint32),  # the kernel's dev_t: major << 20 | minor
         ("generation", c_uint32),
         ("tid", c_uint32),
-        ("tail", c_uint32),  # bit 0: writes; the rest: when the thread began, in ms, so that a tid may be used again
+        ("tail", c_uint32),  # bit 0: writes; the rest: start of the thread in ms, as tids are reused
     )
 
 
 class FileSession(ctypes.Structure):
-    """What one thread did to one file in one direction until it closed it; only that thread writes it."""
+    """The I/O of one thread on one file in one direction until it closed it; only that thread writes it."""
 
     _fields_ = (
-        ("process_start_ns", c_uint64),  # of the process, since boot (CLOCK_BOOTTIME), as /proc/PID/stat says in ticks
+        ("process_start_ns", c_uint64),  # of the process, since boot (CLOCK_BOOTTIME); in /proc/PID/stat in ticks
         ("operations", c_uint64),
         ("bytes", c_uint64),
         ("consecutive_operations", c_uint64),
@@ -81,16 +81,16 @@ class FileSession(ctypes.Structure):
         ("high_offset", c_int64),
         ("size", c_int64),
         ("run_bytes", c_uint64),
-        ("window_offset", c_int64),  # of faults: where the pages that were mapped last begin
-        ("failed_ns", c_uint64),  # when the last call that failed ended
+        ("window_offset", c_int64),  # of faults: start of the last mapped pages
+        ("failed_ns", c_uint64),  # end of the last failed call
         ("failed_operations", c_uint32),
-        ("error", c_uint32),  # errno of the last that failed
+        ("error", c_uint32),  # errno of the last failed call
         ("file_system", c_uint32),  # s_magic
         ("parent", c_uint32),  # process that started this one
         ("process", c_uint32),
         ("kinds", c_uint32),
         ("told", c_uint32),
-        ("shed_operations", c_uint32),  # of which size and time were left out
+        ("shed_operations", c_uint32),  # counted without size and time
         ("comm", c_char * COMM_BYTES),
         ("sizes_operations", c_uint32 * SIZE_BUCKETS),
         ("sizes_bytes", c_uint64 * SIZE_BUCKETS),
@@ -118,25 +118,25 @@ class RecordHead(ctypes.Structure):
 
 
 class SessionRecord(ctypes.Structure):
-    """A session that is over."""
+    """An ended session."""
 
     _fields_ = (("head", RecordHead), ("session", FileSession))
 
 
 class ClosingFile(ctypes.Structure):
-    """A file that may be written and that a thread is closing: what is left of it to be told at the end of the call."""
+    """A writable file that a thread is closing: data for the record at the end of the call."""
 
     _fields_ = (("key", SessionKey), ("size", c_int64), ("file_system", c_uint32), ("written", c_uint32))
 
 
 class DirtyPauses(ctypes.Structure):
-    """How long a process was held by balance_dirty_pages; in jiffies, as the kernel counts it."""
+    """How long balance_dirty_pages paused a process; in jiffies, as the kernel counts it."""
 
     _fields_ = (("process_start_ns", c_uint64), ("pauses", c_uint64), ("paused_jiffies", c_uint64))
 
 
 class ProgramCounters(ctypes.Structure):
-    """Per processor: what was counted, and what could only be counted."""
+    """Per processor: counters of operations, and of lost or omitted ones."""
 
     _fields_ = (
         ("operations", c_uint64),
@@ -159,9 +159,9 @@ class ProgramConfig(ctypes.Structure):
 
     _fields_ = (
         ("family_only", c_uint32),
-        ("small_bytes", c_uint32),  # written in a session; those below it, and events, are held to the next
+        ("small_bytes", c_uint32),  # written in a session; smaller ones, and events, are limited by the next field
         ("small_per_window", c_uint32),  # in 100 ms and processor
-        ("small_read_bytes", c_uint32),  # the same of reading, of which data loaders do much
+        ("small_read_bytes", c_uint32),  # the same for reads, as data loaders read many small files
         ("small_reads_per_window", c_uint32),
         ("ignored_count", c_uint32),
         ("ignored", c_uint32 * MAX_IGNORED),
@@ -174,7 +174,7 @@ class ProgramControl(ctypes.Structure):
     _fields_ = (
         ("shed", c_uint32),
         ("dirty_seen", c_uint32),
-        ("trifle_bytes", c_uint32),  # who reads less of a file is told of if `attended` has it; 0: everybody is
+        ("trifle_bytes", c_uint32),  # smaller reads are reported only for processes in `attended`; 0: all are reported
     )
 
 
@@ -205,22 +205,22 @@ class ConnectionKey(ctypes.Structure):
 
 
 class ConnectionDirection(ctypes.Structure):
-    """What went one way through a connection."""
+    """One direction of a connection."""
 
     _fields_ = (
         ("bytes", c_uint64),
         ("calls", c_uint64),
-        ("began_ns", c_uint64),  # the first after the last silence of a second
+        ("began_ns", c_uint64),  # the first after the last pause of a second
         ("last_ns", c_uint64),
-        ("run_from", c_uint64),  # of `bytes`, when something went the other way last
-        ("parts", c_uint64),  # runs of at least 64 KiB that have ended with that
+        ("run_from", c_uint64),  # `bytes` at the last transfer in the other direction
+        ("parts", c_uint64),  # completed runs of at least 64 KiB in one direction
         ("parts_bytes", c_uint64),
         ("largest_part_bytes", c_uint64),
     )
 
 
 class TcpConnection(ctypes.Structure):
-    """A TCP connection of one process; of all for which there was no room the family is 0."""
+    """A TCP connection of one process; family 0: the sum of all beyond the map's capacity."""
 
     _fields_ = (
         ("process_start_ns", c_uint64),
@@ -230,7 +230,7 @@ class TcpConnection(ctypes.Structure):
         ("remote_port", c_uint32),
         ("local_port", c_uint32),
         ("family", c_uint32),  # AF_INET or AF_INET6
-        ("tid", c_uint32),  # that sent last
+        ("tid", c_uint32),  # of the last sender
     )
 
 

@@ -1,6 +1,6 @@
 """Objects of eBPF programs: opened, set up, loaded and attached by libbpf 1.x.
 
-The one module that other rooms import: it hands on what finds the library and what reads maps.
+The only module that other packages import: it re-exports the loader and the map readers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _OBJECTS = Path(__file__).parents[1] / "bpf"
-_TARGETS = {"aarch64": "arm64"}  # what uname says -> what the object's name says, where they differ
+_TARGETS = {"aarch64": "arm64"}  # machine of uname -> in the object's name, where they differ
 _CONTEXT_ARGUMENTS = 12  # linux/bpf.h: MAX_BPF_FUNC_ARGS, the most that BPF_PROG_TEST_RUN takes for a raw tracepoint
 
 
@@ -143,7 +143,7 @@ class BpfObject:
         return names
 
     def set_autoload(self, program: str, enabled: bool) -> None:  # noqa: FBT001 - reads best as libbpf's own call
-        """Say whether `load` takes this program; raises BpfError (EINVAL once loaded)."""
+        """Set whether `load` includes this program; raises BpfError (EINVAL once loaded)."""
         code = self._lib.call.bpf_program__set_autoload(self._program(program), enabled)
         self._lib.check(code, f"{self._name}: program {program}")
 
@@ -225,7 +225,7 @@ class BpfObject:
         for of in self._maps.values():
             of.fd = -1  # the number may soon be another file's
         for mapped in self._mapped.values():
-            with suppress(BufferError):  # a view is still used: it goes with the last one
+            with suppress(BufferError):  # a view is still used: unmapped with the last one
                 mapped.close()
         self._mapped.clear()
         if self._pointer is not None:
@@ -236,8 +236,8 @@ class BpfObject:
 def _matches_checksum(image: bytes, path: Path) -> bool:
     """Test whether CHECKSUMS has the line of an object.
 
-    libelf and libbpf trust much of what a file says, and libbpf 1.1 dies of SIGSEGV on some objects with a few damaged
-    bytes: no other ones must reach them.
+    libelf and libbpf trust the contents of a file, and libbpf 1.1 crashes (SIGSEGV) on some objects with a few damaged
+    bytes: only verified objects may reach them.
     """
     try:
         lines = path.with_name(CHECKSUMS).read_text(encoding="utf-8", errors="replace").splitlines()

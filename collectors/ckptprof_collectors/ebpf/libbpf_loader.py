@@ -66,10 +66,10 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
 
 
 class BpfError(OSError):
-    """libbpf or the kernel refused something; `errno` is the kernel's, `strerror` is fit to be shown to a person.
+    """An error of libbpf or the kernel; `errno` is the kernel's, `strerror` can be shown to users.
 
-    ENOEXEC stands for every error of libbpf's own (no ELF file, relocation failed); `log` is the end of what
-    libbpf and the verifier said, at most 2,000 characters, "" if nothing.
+    ENOEXEC stands for every error of libbpf's own (no ELF file, relocation failed); `log` is the end of the output of
+    libbpf and the verifier, at most 2,000 characters, "" if none.
     """
 
     def __init__(self, code: int, text: str, log: str = "") -> None:
@@ -78,14 +78,14 @@ class BpfError(OSError):
 
     @property
     def summary(self) -> str:
-        """What happened and why, on one line, without the log."""
+        """The error and its reason, on one line, without the log."""
         return str(self.strerror).split("\n", 1)[0]
 
 
 class Libbpf:
     """One loaded libbpf; `path` is what it was loaded from, `version` is (major, minor).
 
-    The functions of `_SIGNATURES` are reached through `call`; a callback keeps their words from stderr.
+    The functions of `_SIGNATURES` are called through `call`; a callback keeps their output from stderr.
     """
 
     def __init__(self, path: str) -> None:
@@ -95,7 +95,7 @@ class Libbpf:
             self.call = ctypes.CDLL(path, use_errno=True)
         except OSError as error:
             raise UnavailableError(f"{path} cannot be loaded: {error}") from None
-        try:  # since 0.6; what has none is older
+        try:  # since 0.6; a library without it is older
             self.version: tuple[int, int] = (self.call.libbpf_major_version(), self.call.libbpf_minor_version())
         except AttributeError:
             self.version = (0, 0)
@@ -113,7 +113,7 @@ class Libbpf:
         self._libc.vasprintf.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p)
         try:
             self._print = _PrintFunction(self._log_callback)
-        except MemoryError:  # a sandbox that forbids executable memory, and a libffi that needs some: no words then
+        except MemoryError:  # a sandbox forbids executable memory, which libffi needs: no output then
             self.call.libbpf_set_print(None)
         else:
             self.call.libbpf_set_print(ctypes.cast(self._print, ctypes.c_void_p))
@@ -123,7 +123,7 @@ class Libbpf:
             return 0
         text = ctypes.c_void_p()
         if self._libc.vasprintf(ctypes.byref(text), text_format, arguments) >= 0:
-            # A verifier's log can be megabytes: its end tells why.
+            # A verifier's log can be megabytes: the reason is at its end.
             self._log_lines.append(ctypes.string_at(text.value or 0)[-2 * LOG_CHARACTERS :].decode(errors="replace"))
             self._libc.free(text)
         return 0
@@ -135,7 +135,7 @@ class Libbpf:
         return text[-LOG_CHARACTERS:].strip()
 
     def make_error(self, code: int, subject: str) -> BpfError:
-        """Make the error for `code` (an errno or libbpf's own number, of either sign) of `what`."""
+        """Make the error for `code` (an errno or libbpf's own number, of either sign) of `subject`."""
         code = abs(code)
         log = self.consume_log()
         if code >= _OWN_ERRORS:
@@ -164,7 +164,7 @@ class Libbpf:
 
 
 def _refusal_reason() -> str:
-    """Tell what EPERM means here: capabilities that are missing, or a kernel that refuses in spite of them."""
+    """Explain EPERM: missing capabilities, or a kernel that refuses in spite of them."""
     try:
         effective = read_capabilities().effective
     except OSError:
@@ -196,7 +196,7 @@ def _checked_override(override: str) -> Path:
     path = Path(override)
     if not path.exists() or not _is_privileged():
         return path
-    path = path.resolve()  # what is looked at is what is loaded
+    path = path.resolve()  # the checked file is the loaded one
     if not _is_writable_by_root_only(path):
         raise UnavailableError(f"{override} is not loaded: others than root can change it")
     return path
@@ -213,7 +213,7 @@ def _load(path: str, dependencies: Iterable[Path] = ()) -> Libbpf:
 
 
 def _load_dependencies(libraries: Iterable[Path]) -> None:
-    """Load what libbpf needs from its own folder, in whatever order they need each other.
+    """Load the libraries that libbpf needs from its own folder, in the order of their dependencies.
 
     The dynamic linker takes a library of the same soname that is loaded already, so no rpath is needed.
     """
@@ -223,10 +223,10 @@ def _load_dependencies(libraries: Iterable[Path]) -> None:
         for library in waiting:
             try:
                 ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
-            except OSError:  # noqa: PERF203 - one that fails waits for the others
+            except OSError:  # noqa: PERF203 - retried after the others
                 failed.append(library)
         if len(failed) == len(waiting):
-            return  # loading libbpf itself will name what is missing
+            return  # the load of libbpf itself names the missing one
         waiting = failed
 
 
@@ -241,7 +241,7 @@ def _system_folders() -> list[Path]:
 def find_libbpf(*, bundled: Path = BUNDLED_FOLDER, folders: Sequence[Path] | None = None) -> Libbpf:
     """Load libbpf 1.x: that of CKPTPROF_LIBBPF, else the bundled one, else the system's (or that of `folders` only).
 
-    A process with privileges takes what CKPTPROF_LIBBPF names only if it is root's, and all else by its own path: the
+    A process with privileges loads the CKPTPROF_LIBBPF file only if it is root's, and all others by their own path: the
     search path of the dynamic linker (LD_LIBRARY_PATH) is its caller's.
 
     Raises UnavailableError with the reason and what to install. Loaded once per process.
@@ -255,7 +255,7 @@ def find_libbpf(*, bundled: Path = BUNDLED_FOLDER, folders: Sequence[Path] | Non
     if own.exists():
         try:
             return _load(str(own), (path for path in bundled.glob("*.so*") if path != own))
-        except UnavailableError as error:  # built for a newer glibc: the system's may do
+        except UnavailableError as error:  # built for a newer glibc: the system's may work
             refused.append(str(error))
     searched = _system_folders() if folders is None else folders
     for folder in searched:

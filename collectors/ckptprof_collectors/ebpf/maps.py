@@ -9,7 +9,7 @@ from ckptprof_collectors.ebpf.libbpf_loader import BpfError, Libbpf
 
 _PER_CPU = frozenset({5, 6, 10})  # linux/bpf.h: BPF_MAP_TYPE_PERCPU_HASH, PERCPU_ARRAY, LRU_PERCPU_HASH
 _FIRST_CAPACITY = 128
-_SHRINK_AFTER_LOOKUPS = 100  # in a row that need a quarter of the room: half of it goes
+_SHRINK_AFTER_LOOKUPS = 100  # in a row that use at most a quarter of the buffer: it is halved
 _SampleFunction = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 
@@ -37,12 +37,12 @@ class BpfMap:
         self._keys = self._values = ctypes.create_string_buffer(0)
         self._value = ctypes.create_string_buffer(self.stride_bytes)
         self._count = ctypes.c_uint32()
-        place_bytes = max(4, self.key_size)  # hash maps keep a bucket's number there, others a key
+        place_bytes = max(4, self.key_size)  # hash maps store a bucket's number there, others a key
         self._place, self._next_place = (ctypes.create_string_buffer(place_bytes) for _ in range(2))
 
     def _grow(self, used: int) -> None:
         capacity = max(2 * self._capacity, _FIRST_CAPACITY)
-        # More than the map holds is read only if entries come and go while it is walked.
+        # More entries than the map holds are read only if it changes during the walk.
         self._resize(min(capacity, self.max_entries) if self._capacity < self.max_entries else capacity, used)
 
     def _resize(self, capacity: int, used: int) -> None:
@@ -56,7 +56,7 @@ class BpfMap:
     def lookup_batch(self) -> tuple[int, memoryview, memoryview]:
         """Read (number of entries, their keys, their values), each end to end; valid until the next call.
 
-        One system call if they fit into what the last call needed. Entries that come or go meanwhile may be in it
+        One system call if they fit into the size of the last call. Entries added or deleted meanwhile may be in it
         or not, and each one is whole unless its writer is a program at work on it. Raises BpfError.
         """
         if not self._capacity:
@@ -79,7 +79,7 @@ class BpfMap:
                 ctypes.byref(count),
                 None,
             )
-            if code == -errno.ENOSPC:  # the next bucket alone is larger than the room that is left; nothing was copied
+            if code == -errno.ENOSPC:  # the next bucket alone exceeds the remaining buffer; nothing was copied
                 self._grow(done)
                 continue
             if code not in (0, -errno.ENOENT):
@@ -115,7 +115,7 @@ class BpfMap:
         self._lib.check(code, f"map {self.name}: cannot be written")
 
     def delete(self, key: bytes) -> bool:
-        """Remove `key` and tell whether it was there; raises BpfError."""
+        """Remove `key`; return False if it was not there. Raises BpfError."""
         code = self._lib.call.bpf_map_delete_elem(self.fd, key)
         if code == -errno.ENOENT:
             return False
@@ -142,7 +142,7 @@ class RingReader:
 
     def _append_record(self, _context: int, data: int, size_bytes: int) -> int:
         self._records.append(ctypes.string_at(data, size_bytes))
-        # libbpf counts the record as consumed before it looks at the result, so that a stop here loses nothing.
+        # libbpf counts the record as consumed before it checks the result, so that a stop here loses nothing.
         return 0 if len(self._records) < self._limit else -errno.ECANCELED
 
     def consume(self, limit: int) -> list[bytes]:

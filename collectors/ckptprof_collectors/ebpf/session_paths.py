@@ -1,4 +1,4 @@
-"""Which path belongs to which session: what the kernel said of it, of its file, and of its process lately."""
+"""Paths of sessions, by session, by file, and by the recent files of a process."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from ckptprof_collectors.ebpf.layouts import SessionKey
 
 _FILE_KEY_BYTES = SessionKey.tid.offset  # the part of a key that is the file's
-_MAX_SESSIONS = 8192  # as many sessions as the kernel has room for; 300 bytes each
+_MAX_SESSIONS = 8192  # the capacity of the kernel's map; 300 bytes each
 _MAX_ENDED = 4096
 _MAX_PROCESSES = 256
 _PATHS_PER_PROCESS = 32
 
 
 class SessionPaths:
-    """Bounded: of more than it can keep the oldest are forgotten."""
+    """A bounded cache of paths; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._sessions: dict[bytes, str] = {}
@@ -24,7 +24,7 @@ class SessionPaths:
         self._recent: dict[int, deque[str]] = {}
 
     def record(self, key: bytes, path: str | None) -> None:
-        """Keep the path of a file that a thread has begun to use, and that others may use who never say its name."""
+        """Record the path of a file that a thread started to use; sessions of other threads may have no path."""
         if path is None:
             return
         for paths, entry in ((self._sessions, key), (self._files, key[:_FILE_KEY_BYTES])):
@@ -33,7 +33,7 @@ class SessionPaths:
             paths[entry] = path
 
     def record_use(self, process: int, path: str | None) -> None:
-        """Keep which files a process has used lately: a relative name may be one of them."""
+        """Record a recent file of a process: a relative name may be one of them."""
         if path is None:
             return
         recent = self._recent.get(process)
@@ -47,7 +47,7 @@ class SessionPaths:
         return self._sessions.get(key) or self._files.get(key[:_FILE_KEY_BYTES])
 
     def forget(self, key: bytes, path: str | None = None) -> None:
-        """Forget a session, but for its path for a while: its file is being closed now."""
+        """Forget a session whose file is being closed; its path stays for a while."""
         self._sessions.pop(key, None)
         if path is not None:
             if len(self._ended) >= _MAX_ENDED:

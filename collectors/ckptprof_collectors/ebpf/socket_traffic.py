@@ -1,4 +1,4 @@
-"""From the counters of connections to samples: a sum for each process and remote port, with what has closed in it."""
+"""From the counters of connections to samples: sums by process and remote port, including closed connections."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ckptprof_collectors.ebpf.layouts import ConnectionDirection, ConnectionKey,
 from ckptprof_collectors.ebpf.libbpf import BpfMap
 from ckptprof_collectors.samples import SocketTraffic
 
-READ_INTERVAL_NS = 1_000_000_000  # the times are the kernel's: reading more often would tell nothing more
+READ_INTERVAL_NS = 1_000_000_000  # the times are the kernel's: more frequent reads would add nothing
 REPORT_BYTES = 64 << 10
 QUIET_NS = 1_000_000_000
-FOLLOW_UP_NS = 3_000_000_000  # what follows so soon is told however little it is: a store takes its time to answer
+FOLLOW_UP_NS = 3_000_000_000  # small traffic is reported so long after large: a store may answer late
 MAX_SUMS = 1024
-MAX_CPU_SHARE = 0.002  # of a core: where more than a thousand connections move, they are read more seldom
+MAX_CPU_SHARE = 0.002  # of a core: more than a thousand active connections are read less often
 _HEAD = struct.Struct("=Q")
 _WAYS = struct.Struct("=16Q")  # sent and received
 _TAIL = struct.Struct("=16s4I")
@@ -33,7 +33,7 @@ TrafficKey = tuple[int, int, str, int]  # pid, start_ticks, remote address and p
 
 
 class DirectionSum:
-    """One way of all connections of a process with a remote port."""
+    """One direction of all connections of a process with a remote port."""
 
     __slots__ = ("bytes", "calls", "largest_part_bytes", "last_ns", "parts", "parts_bytes", "start_ns")
 
@@ -42,7 +42,7 @@ class DirectionSum:
         self.start_ns = self.last_ns = 0
 
     def add(self, now: tuple[int, ...], before: tuple[int, ...]) -> None:
-        """Take in what one connection has moved since it was read before; both as in `Way`."""
+        """Add the bytes of one connection since the last read; both as in `ConnectionDirection`."""
         transferred_bytes, calls, start_ns, last_ns, _, parts, parts_bytes, largest = now
         self.bytes += transferred_bytes - before[0]
         self.calls += calls - before[1]
@@ -56,7 +56,7 @@ class DirectionSum:
 
 
 class PortTraffic:
-    """What one process moved from and to one remote port."""
+    """Traffic of one process with one remote port."""
 
     __slots__ = ("follow_up_until_ns", "local_port", "name", "received", "reported_bytes", "sent", "sockets", "tid")
 
@@ -65,11 +65,11 @@ class PortTraffic:
         self.sent, self.received = DirectionSum(), DirectionSum()
         self.sockets = self.local_port = self.tid = 0
         self.reported_bytes = (0, 0)
-        self.follow_up_until_ns = 0  # much was told lately: what follows until then is to be told as well
+        self.follow_up_until_ns = 0  # after large traffic: until then small traffic is reported as well
 
     @property
     def is_reportable(self) -> bool:
-        """Whether it moved enough since it was told, or anything soon after it was."""
+        """Its traffic since the last report is large, or not empty and soon after it."""
         return self._unreported_bytes >= (1 if self._last_ns <= self.follow_up_until_ns else REPORT_BYTES)
 
     @property
@@ -128,7 +128,7 @@ class _ConnectionEntry:
 
 
 class SocketReader:
-    """Reads the maps of connections, and keeps the sums."""
+    """Reads the maps of connections, and sums them up."""
 
     def __init__(
         self,
@@ -136,12 +136,12 @@ class SocketReader:
         overflow: BpfMap,
         ticks: Callable[[int], int],
     ) -> None:
-        """`ticks`: a start time as /proc/PID/stat has it."""
+        """`ticks` converts a start time to that of /proc/PID/stat."""
         self._maps = (connections, overflow)
         self._ticks = ticks
         self._connections: tuple[dict[bytes, _ConnectionEntry], dict[bytes, _ConnectionEntry]] = ({}, {})
         self._sums: dict[TrafficKey, PortTraffic] = {}
-        self._active: dict[TrafficKey, PortTraffic] = {}  # of these, who may have something to tell
+        self._active: dict[TrafficKey, PortTraffic] = {}  # those with traffic to report
         self._calls = 0
         self._next_ns = 0
 
@@ -180,7 +180,7 @@ class SocketReader:
         for key in heapq.nsmallest(
             count - entries.max_entries // 2, unchanged, key=lambda key: connections[key].last_ns
         ):
-            entries.delete(key)  # closed, mostly: one that moves again begins another entry, and its sum stays
+            entries.delete(key)  # mostly closed: if it is used again it gets a new entry, and its sum stays
             del connections[key]
         return count
 

@@ -42,31 +42,32 @@ from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.samples import DirtyPause, Sample, TraceHealth
 
 _SECOND_NS = 1_000_000_000
-_MARGIN_NS = 20_000_000  # a session that was written while the map was read is read again
-_MAX_RECORDS = 20_000  # of the ring, at most, in one reading
+_MARGIN_NS = 20_000_000  # sessions updated during the last read of the map are read again
+_MAX_RECORDS = 20_000  # of the ring, in one read
 _FAULT_COUNTING_NS = 120 * _SECOND_NS  # faults are counted for so long after the last mapping of a data file
-_CROWDED_SHARE = 0.8  # of the room for sessions
+_CROWDED_SHARE = 0.8  # of the map of sessions
 _IDLE_NS = 30 * _SECOND_NS
-_FILLING_SHARE = 0.4  # of the room for sessions: from here on those of threads that have ended go
+_FILLING_SHARE = 0.4  # of the map of sessions: above it those of ended threads are removed
 _MANY_SESSIONS = 64  # sessions of one process
 _JIFFY_HZ = (100, 250, 300, 1000)  # CONFIG_HZ
 _SHARED, _SHARED_CHECKED, _WRITE = 1, 3, 2  # include/uapi/asm-generic/mman-common.h
 _FILE_KINDS = (RecordKind.CREATED, RecordKind.EMPTIED, RecordKind.MAPPED)
 _SMALL_BYTES, _SMALL_READ_BYTES = 64 << 10, 1 << 20
-_SMALL_WRITES, _MIN_SMALL_WRITES = 400, 20  # told in 100 ms: by all processors together, and by each at least
+_SMALL_WRITES, _MIN_SMALL_WRITES = 400, 20  # reported in 100 ms: by all processors together, and at least by each
 _SMALL_READS, _MIN_SMALL_READS = 60, 10  # a data loader opens thousands of files in a second
-_FAMILY_READS_FACTOR = 10  # times as many of one family: a restore from many small files is to be whole
+_FAMILY_READS_FACTOR = 10  # times as many for an attached job: to report a restore from many small files completely
 _SHED_CALLS = 250_000  # a second and processor: at 0.4 us each a tenth of it
 _SHED_NS = 30 * _SECOND_NS
 _MAPPED_WRITES = "mapped-writes"
 _ZERO = b"\0\0\0\0"
+_TRAINS = 3  # bpf/trace.h: ATTENDED_TRAINS
 _THREAD, _THREAD_AT = 3, SessionKey.tid.offset // 4  # of a key: in its fields, and in its 32-bit numbers
 _COUNTERS = ctypes.sizeof(ProgramCounters) // 8
 _SUMMED = ProgramCounters.window_ns.offset // 8  # the fields before it are sums
 
 
 class EbpfTrace:
-    """Reads what the programs counted of every process; after `close`, and our end, nothing stays in the kernel."""
+    """Reads the programs' counters of every process; after `close`, or our end, nothing stays in the kernel."""
 
     def __init__(  # noqa: PLR0913 - most of them are for tests and benchmarks
         self,
@@ -85,8 +86,8 @@ class EbpfTrace:
         """Load and attach; raises UnavailableError with the reason.
 
         `family_of`: trace only what these processes start from now on. `ignore`: processes to leave out, at most 8.
-        Of sessions of less than 64 KiB written, or 1 MiB read, each processor tells so many in 100 ms (by default the
-        host 400 and 60, but not less than 20 and 10 each), the rest is only counted.
+        Sessions with less than 64 KiB written, or 1 MiB read, are limited: each processor reports so many in 100 ms (by
+        default the host 400 and 60, but not less than 20 and 10 each), the rest is only counted.
         """
         lib = find_libbpf()
         types = KernelTypes(fs)
@@ -129,7 +130,7 @@ class EbpfTrace:
                 f"not monitored: requests to devices: {error.summary if isinstance(error, BpfError) else error}"
             )
         del types
-        heap.release_free()  # of what loading took, the kernel's types alone were 6 MB, libbpf's copy of them more
+        heap.release_free()  # memory of the load: 6 MB for the kernel's types, more for libbpf's copy of them
         self._decoder = SampleDecoder(str(fs.proc), os.sysconf("SC_CLK_TCK"))
         self._proc = fs.proc
         self._paths = SessionPaths()
@@ -139,7 +140,7 @@ class EbpfTrace:
         self._read_ns = self._swept_ns = self._mapped_ns = 0
         self._operations = -1
         self._pauses: dict[bytes, bytes] = {}
-        self._health: TraceHealth | None = None  # as it was told last
+        self._health: TraceHealth | None = None  # as last reported
         self._sockets = SocketReader(
             self._files.object.map("connections"), self._files.object.map("crowds"), self._decoder.ticks
         )
@@ -160,7 +161,7 @@ class EbpfTrace:
         self._ring = RingReader(lib, opened.map("ring"))
         self._attended_map: BpfMap = opened.map("attended")
         self._trifles: BpfMap = opened.map("trifles")
-        self._attended: dict[int, bool] = {}
+        self._attended: dict[int, int] = {}
         family = opened.map("family")
         for process in family_of:
             family.update(process.to_bytes(4, "little"), (2).to_bytes(4, "little"))
@@ -168,7 +169,7 @@ class EbpfTrace:
 
     @property
     def degraded(self) -> tuple[str, ...]:
-        """What cannot be seen here, each one sentence."""
+        """What the trace cannot observe here, each one sentence."""
         limitations = self._files.degraded + (self._devices.degraded if self._devices else [])
         if self._shed_until_ns:
             limitations = [*limitations, "not monitored for now: sizes and times of calls: there are too many calls"]
@@ -183,31 +184,31 @@ class EbpfTrace:
         return self._ring.fileno()
 
     def check(self) -> None:
-        """Raise BpfError, which is an OSError, if the maps cannot be read; takes nothing that is to be told."""
+        """Raise BpfError, which is an OSError, if the maps cannot be read; consumes no samples."""
         self._counters.lookup(_ZERO)
         self._live.lookup_batch()
 
-    def set_attended(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
-        """Leave files of which less was read to the sums of the kernel, but for those of these processes.
+    def set_attended(self, processes: Mapping[int, int], trifle_bytes: int) -> None:
+        """Report transfers below `trifle_bytes` of a file only for processes with 2 or 3; of others they are summed up.
 
-        Of those that train (True) the children, and theirs, are meant as well. While one does, what these processes
-        send and receive over TCP is read, too. Where there is no room for them all files are told of.
+        For those that train (3) all descendants are included, and while there is one, the TCP traffic of all these
+        processes is read, too. If the map has no space for the processes, all files are reported.
         """
         attended = self._attended  # what the map holds
         try:
             for process in attended.keys() - processes.keys():
                 self._attended_map.delete(process.to_bytes(4, "little"))
                 del attended[process]
-            for process, trains in processes.items() - attended.items():
-                self._attended_map.update(process.to_bytes(4, "little"), (1 + trains).to_bytes(4, "little"))
-                attended[process] = trains
+            for process, attention in processes.items() - attended.items():
+                self._attended_map.update(process.to_bytes(4, "little"), attention.to_bytes(4, "little"))
+                attended[process] = attention
         except BpfError:
             trifle_bytes = 0
-        self._attach_sockets(enabled=any(processes.values()))
+        self._attach_sockets(enabled=_TRAINS in processes.values())
         self._set_control(ProgramControl.trifle_bytes, trifle_bytes)
 
     def consume_trifles(self) -> Mapping[int, int]:
-        """Bytes by pid, read since the last call from files that are only summed up; raises BpfError."""
+        """Bytes by pid, transferred since the last call to and from unreported files; raises BpfError."""
         _, keys, values = self._trifles.lookup_batch()
         for at in range(0, len(keys), 4):
             self._trifles.delete(bytes(keys[at : at + 4]))
@@ -216,7 +217,7 @@ class EbpfTrace:
     def read(self, *, final: bool = False) -> Sequence[Sample]:
         """Sample what changed since the previous call; raises BpfError, which is an OSError.
 
-        `last`: also what is told once a second only, such as the requests of devices.
+        `final`: also the samples of once a second, such as the requests of devices.
         """
         now_ns = time.monotonic_ns()
         samples: list[Sample] = []
@@ -321,7 +322,7 @@ class EbpfTrace:
         return frozenset(found)
 
     def _limit_cost(self, now_ns: int, operations: int) -> None:
-        """Leave out what costs while so many calls are made that it would be felt."""
+        """Switch off costly details while the rate of calls is so high that tracing would slow them."""
         made, self._swept_operations = operations - self._swept_operations, operations
         elapsed_ns = now_ns - self._swept_ns if self._swept_ns else _SECOND_NS
         if made * _SECOND_NS // elapsed_ns > self._shed_calls * self._processors:

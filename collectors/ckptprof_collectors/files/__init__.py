@@ -1,1 +1,1 @@
-"""What the file system tells of files and folders."""
+"""Facts of files and folders, by their file system."""

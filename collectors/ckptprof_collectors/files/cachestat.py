@@ -1,7 +1,7 @@
 """cachestat(2), Linux 6.5: how much of a file is in the page cache only, not yet written to its device.
 
-It asks nothing of the device and changes nothing: it counts the marks of the file's pages. Since Linux 6.14 it answers
-only who owns the file, may write it, or has CAP_FOWNER (mm/filemap.c: can_do_cachestat).
+It needs no I/O and changes nothing: it counts the marks of the file's pages. Since Linux 6.14 only the owner of the
+file, its writers, and processes with CAP_FOWNER get an answer (mm/filemap.c: can_do_cachestat).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _Counts(ctypes.Structure):
 
 
 @functools.cache
-def _libc() -> Any:  # looked up at the first use, so that importing this module costs nothing
+def _libc() -> Any:  # loaded at the first use, so that importing this module costs nothing
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
     libc.fstatfs.argtypes = (ctypes.c_int, ctypes.c_char_p)

@@ -1,4 +1,4 @@
-"""Whether a file is as long as its own format says: what tells a save that was cut off from one that was not."""
+"""Completeness of a file by its own format: distinguishes a truncated save from a complete one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept in mind of files that were looked at: what was told of them, and what was found inside."""
+"""Cache of inspected files: which facts were reported, and what was read from the files."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from ckptprof_collectors.files.statx import FileStatus
 
 MAX_CACHED = 20_000  # 100 to 200 bytes each
-REPORTED_SLOTS = 1 << 18  # of 8 bytes: of 40,000 files one in seven has to share its place
-SETTLED_NS = 2_000_000_000  # stamps are of a timer tick, or of whole seconds: one that is as old does not change unseen
+REPORTED_SLOTS = 1 << 18  # of 8 bytes: with 40,000 files one in seven shares its slot
+SETTLED_NS = 2_000_000_000  # older stamps change with each write: their unit is a timer tick or a second
 MAX_COUNTED = 4096
-COUNTED_NS = 1_000_000_000  # what is followed is asked for as often
+COUNTED_NS = 1_000_000_000  # between counts of a file's dirty pages
 _MAX_SHARED_CONTENTS = 1024
 _VERSION = struct.Struct("=6Q")
 _WORD = (1 << 64) - 1  # a stamp may lie before 1970
 
 
 class TwoGenerationCache:
-    """What was kept or asked for last, in two halves: when one is full, the one before it goes.
+    """The most recent entries, in two generations: when one is full, the older one is dropped.
 
-    Threads of several domains use it: each step is one of a dict, and what two of them put away is asked for anew.
+    Threads of several domains use it: each step is one dict operation, and a lost entry is only read again.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class TwoGenerationCache:
 
 @dataclass(frozen=True, slots=True)
 class FileContents:
-    """What only an open file tells."""
+    """Facts that need the file open."""
 
     magic: bytes | None = None
     is_complete: bool | None = None
@@ -56,10 +56,10 @@ class FileContents:
 
 
 class ReportedFiles:
-    """What was told to whom: of tens of thousands of files only what is new since is told again.
+    """Facts already reported to each process: of tens of thousands of files only changed ones are reported again.
 
-    Each has its place by its number, and takes it from whoever had it. So of more files than there is room for, gone
-    over in turn, most are known; were the latest kept, each would go before its turn comes again.
+    A hash gives each file its slot, from which it evicts another one. So of more files than slots, inspected in turn,
+    most are known; with the latest retained, each would be dropped before its next turn.
     """
 
     def __init__(self) -> None:
@@ -75,18 +75,18 @@ class ReportedFiles:
 
 
 class ContentsCache:
-    """What was read of files that have not changed since: a server is not asked for the same bytes again and again."""
+    """Contents of files that have not changed since: the same bytes are not read again from a server."""
 
     def __init__(self) -> None:
         self._cache = TwoGenerationCache()
-        self._shared: dict[FileContents, FileContents] = {}  # few differ: one of each is kept
+        self._shared: dict[FileContents, FileContents] = {}  # few differ: one object for each
 
     def get(self, status: FileStatus) -> FileContents | None:
         """Contents of a file as it is now; None if they are not known."""
         return self._cache.get(_version_key(status))
 
     def put(self, status: FileStatus, inside: FileContents) -> None:
-        """Keep what was found, if the file had not been changed for a while by then."""
+        """Store contents, if the file's last change is old enough."""
         if time.time_ns() - status.changed_ns >= SETTLED_NS:
             if len(self._shared) >= _MAX_SHARED_CONTENTS:
                 self._shared.clear()
@@ -94,11 +94,11 @@ class ContentsCache:
 
 
 class PageCountTimes:
-    """Whose pages were counted a moment ago, whoever asked for it: a folder that many write to is gone over by each."""
+    """Files whose pages were counted recently, for any process: each writer of a folder queries all its files."""
 
     def __init__(self) -> None:
         self._current: dict[tuple[int, int, int], int] = {}
-        self._previous: dict[tuple[int, int, int], int] = {}  # what was fresh until a second ago, or was too much
+        self._previous: dict[tuple[int, int, int], int] = {}  # the older generation
         self._start_ns = 0
 
     def is_due(self, status: FileStatus) -> bool:
@@ -116,7 +116,7 @@ class PageCountTimes:
 
 @dataclass(frozen=True)
 class FactCache:
-    """All of it."""
+    """The caches of all queries."""
 
     reported: ReportedFiles = field(default_factory=ReportedFiles)
     contents: ContentsCache = field(default_factory=ContentsCache)

@@ -1,9 +1,9 @@
-"""What the file system says of files after they were written: size, times, first bytes; and what lies beside them.
+"""Facts of files after they were written: size, times, first bytes; and of other files in the same folders.
 
-A file that lived between two looks at the open descriptors is found here by its times. All of it is bounded in entries
-and depth, reads file attributes from cache where a server would have to be asked, and runs in a thread that is shared
-only by what hangs with it, because a hung file server hangs whoever asks it (see `workers`). Each file is reached from
-the root of the process that is asked about, by steps that lead nowhere its user may not go (see `views`).
+A file that existed only between two scans of open descriptors is found here by its times. Searches are bounded in
+entries and depth, read attributes from cache instead of from a server, and run in a thread for each failure domain,
+because a hung file server blocks its callers (see `workers`). Each file is reached from the root of the process in
+question, by steps that the user of the process may take (see `process_roots`).
 """
 
 from __future__ import annotations
@@ -36,16 +36,14 @@ from ckptprof_collectors.mounts.failure_domains import LOCAL, MountTable
 from ckptprof_collectors.samples import FileFact, text
 
 MAX_ENTRIES = 20_000  # of one folder
-MAX_OLD_ENTRIES = 4096  # of a folder that holds nothing new so far: a data set
-MAX_FACTS = 20_000  # of one question
+MAX_OLD_ENTRIES = 4096  # of a folder without new files so far: a data set
+MAX_FACTS = 20_000  # of one query
 MAX_CONSUMED = 1000  # at once: each is a part of the next frame
-MAX_WAITING = 4096  # answers that nobody has taken yet, 1 KB each: then those who look wait
+MAX_WAITING = 4096  # answers not consumed yet, 1 KB each: then the searching threads wait
 MAX_DEPTH = 3
 MAX_HANDOVERS = 3  # from one domain to the next
 _WAIT_SECONDS = 0.02
-SLICE_NS = 500_000_000  # of one question, before others have their turn
-MIDWAY_CPU_SHARE = 0.01  # of a core, for the questions about one process that are asked again anyway
-MAX_PROCESSES = 1024
+SLICE_NS = 500_000_000  # of one query, before the next one
 MAX_MAGIC_READS = 256
 MAX_PAGE_COUNTS = 256
 MAGIC_BYTES = 24
@@ -53,31 +51,31 @@ MAGIC_BYTES = 24
 
 @dataclass(frozen=True)
 class FactQuery:
-    """Which files are asked for: known ones by path, and whatever changed in some folders since a time."""
+    """A query: known files by path, and all files that changed in some folders since a time."""
 
     pid: int
     start_ticks: int
-    view: ProcessKey  # whose root the paths begin at
+    view: ProcessKey  # in whose root the paths are
     files: tuple[bytes, ...]
     folders: tuple[bytes, ...]
     since_ns: int  # wall clock
-    read_contents: bool = True  # whether to look into the files: their first bytes, and whether they are whole
-    count_unwritten: bool = False  # whether to ask how much of each file is not yet on its device
-    unshared_folders: tuple[bytes, ...] = ()  # folders, too, but for those in which everybody makes files, as in /tmp
+    read_contents: bool = True  # read the first bytes, and check completeness
+    count_unwritten: bool = False  # count the bytes that are not yet on the device
+    unshared_folders: tuple[bytes, ...] = ()  # further folders, skipped if all users may create files there, as in /tmp
     keys: Mapping[bytes, tuple[int, int]] = field(default_factory=dict)  # of files: device and inode, where known
-    handovers: int = 0  # how often it was handed on
-    is_midway: bool = False  # its process goes on, and is asked about again: put off where such questions cost much
+    handovers: int = 0  # from one domain to another so far
+    spend: Callable[[int], None] = field(default=lambda _: None, compare=False)  # called with its cost, ns of CPU
 
 
 class PageCountCost:
-    """What the counting of pages took: it walks over every page of a file."""
+    """CPU time of counting pages, which walks over every page of a file."""
 
     def __init__(self) -> None:
         self.unwritten_ns = 0
         self._lock = threading.Lock()
 
     def add(self, spent_ns: int) -> None:
-        """Add to it, from any thread."""
+        """Add CPU time, from any thread."""
         with self._lock:
             self.unwritten_ns += spent_ns
 
@@ -86,7 +84,7 @@ class PageCountCost:
 class _FactSearch:
     question: FactQuery
     domain: str = LOCAL
-    visited_files: set[bytes] = field(default_factory=set)  # of the files that are asked for by path
+    visited_files: set[bytes] = field(default_factory=set)  # of the files queried by path
     reported: int = 0
     visited_folders: set[bytes] = field(default_factory=set)
     magic_reads: int = 0
@@ -94,7 +92,7 @@ class _FactSearch:
     on_open: Callable[[bytes], None] = lambda _: None
     cost: PageCountCost = field(default_factory=PageCountCost)
     cache: FactCache = field(default_factory=FactCache)
-    is_stranger: bool = False  # nobody knows where the process was: of the host's files only its own are looked at
+    is_stranger: bool = False  # the root of the process is unknown: of the host's files only its user's are read
     other_domains: dict[str, tuple[list[bytes], list[bytes]]] = field(
         default_factory=dict
     )  # files and folders, by domain
@@ -114,7 +112,7 @@ class _FactSearch:
 
 
 class _FolderEntry(NamedTuple):
-    """Something in a folder: from which root, what it is called there, and its path as its process says it."""
+    """An entry of a folder: its root, its name, and its path as its process has it."""
 
     root: ProcessRoot
     folder: PathStep
@@ -128,11 +126,11 @@ class _FolderEntry(NamedTuple):
         return self.root.step(self.folder, self.name, domain)
 
 
-_Facts = Iterator["FileFact | None"]  # None: one more was looked at, and there is nothing to tell
+_Facts = Iterator["FileFact | None"]  # None: one more entry without a fact
 HandOver = Callable[[str, FactQuery], None]
 
 
-def find_facts(  # noqa: PLR0913 - what is asked, where to look, whom to tell, and what is kept in mind
+def find_facts(  # noqa: PLR0913 - query, place, receivers and caches
     question: FactQuery,
     on_open: Callable[[bytes], None] = lambda _: None,
     cost: PageCountCost | None = None,
@@ -142,12 +140,12 @@ def find_facts(  # noqa: PLR0913 - what is asked, where to look, whom to tell, a
     domain: str = LOCAL,
     hand_over: HandOver = lambda _domain, _question: None,
 ) -> _Facts:
-    """Yield the facts one by one, and None after looks without any, so that the caller can leave off in between.
+    """Yield the facts one by one, and None for entries without any, so that the caller can pause in between.
 
-    What cannot be looked at is left out, a known file that is gone is missing. `on_open` is told of each file before it
-    is opened for its first bytes. What is neither local nor in `domain` is not touched, but handed on. What was told
-    before by the `memory`, and whose pages are not counted, is left out; what was read before, and has not changed
-    since, is not read again.
+    Unreadable files are left out; a deleted known file is reported as missing. `on_open` is called with each path
+    before the file is opened for its first bytes. Files neither local nor in `domain` are not touched, but handed over.
+    Facts that were reported before, by the `cache`, and need no count of pages, are left out; unchanged contents are
+    not read again.
     """
     views = WORKERS.views if views is None else views
     search = _FactSearch(question, domain, on_open=on_open, cost=cost or PageCountCost(), cache=cache or FactCache())
@@ -189,9 +187,9 @@ def _search_root(search: _FactSearch, root: ProcessRoot) -> _Facts:
 
 
 def _modified_ns(search: _FactSearch, root: ProcessRoot, path: bytes) -> int:
-    """When a folder was last changed; 0 if it is not to be searched.
+    """Time of a folder's last change; 0 if it is not to be searched.
 
-    It is not kept open until its turn comes: of dozens of folders, and of dozens of questions, that is too much.
+    The folder is closed until its turn: dozens of folders of dozens of queries would need too many descriptors.
     """
     folder = _folder(search, root, path)
     if folder is None:
@@ -204,7 +202,7 @@ def _modified_ns(search: _FactSearch, root: ProcessRoot, path: bytes) -> int:
 
 
 def _folder(search: _FactSearch, root: ProcessRoot, path: bytes) -> PathStep | None:
-    """Open a folder, to be closed; None if it is not there, or in another domain."""
+    """Open a folder, which the caller closes; None if it does not exist, or is in another domain."""
     try:
         return root.find(path, search.domain)
     except OtherDomain as found:
@@ -215,7 +213,7 @@ def _folder(search: _FactSearch, root: ProcessRoot, path: bytes) -> PathStep | N
 
 
 def _named_files(search: _FactSearch, root: ProcessRoot) -> _Facts:
-    """Yield the facts of the files that are asked for by path; the folder of some of them in a row is reached once."""
+    """Yield the facts of files queried by path; the folder of consecutive ones is opened once."""
     at: tuple[bytes, PathStep] | None = None
     try:
         for path in search.question.files:
@@ -245,9 +243,9 @@ def _named_files(search: _FactSearch, root: ProcessRoot) -> _Facts:
 
 
 def _walk(search: _FactSearch, root: ProcessRoot, folder: PathStep, path: bytes, depth: int) -> _Facts:
-    """Yield what changed in a folder, then in those below it: the newest first, as an older one was told before.
+    """Yield what changed in a folder, then in those below it: the newest first, as older ones were reported before.
 
-    Dozens of searches may be left off in here: so none keeps what it has passed, and names only as one string.
+    Dozens of searches may be suspended in here: so none retains visited entries, and names only as one string.
     """
     base = path.rstrip(b"/") + b"/"
     if base in search.visited_folders or search.reported >= MAX_FACTS:
@@ -285,18 +283,20 @@ def _status_if_changed(search: _FactSearch, place: _FolderEntry) -> FileStatus |
     """Status of an entry of a folder; None if it is too old, gone, or in another domain."""
     try:
         status = place.status()
-        if status.device != place.folder.status.device:  # another mount; where it is apart, its own thread looks
+        if (
+            status.device != place.folder.status.device
+        ):  # another mount; if it is another domain, that has its own thread
             place.step(search.domain).close()
     except OtherDomain as apart:
         search.hand_over(apart.domain, folders=(place.path,))
         return None
-    except OSError:  # it went since its folder was listed: no reason to miss its neighbours
+    except OSError:  # deleted since its folder was listed: continue with the next
         return None
     return status if max(status.modified_ns, status.changed_ns) >= search.question.since_ns else None
 
 
 def _read_if_new(search: _FactSearch, place: _FolderEntry, status: FileStatus) -> FileFact | None:
-    """Look at something that changed, unless it was told as it is now and has no pages that are counted."""
+    """Read an entry that changed, unless its present state was reported and no pages are to be counted."""
     has_pages = search.counts_pages and status.size > 0 and search.cache.page_counts.is_due(status)
     if not search.cache.reported.is_new(search.process, place.path, status) and not has_pages:
         return None
@@ -306,7 +306,7 @@ def _read_if_new(search: _FactSearch, place: _FolderEntry, status: FileStatus) -
 
 
 def _list_names(folder: PathStep) -> Iterator[bytes]:
-    """Yield what is in a folder, listed in one go: it is not kept open while others are looked at."""
+    """Yield the names in a folder, listed at once: it is closed before the entries are read."""
     try:
         fd = folder.reopen(os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -337,9 +337,9 @@ def _missing_fact(search: _FactSearch, path: bytes) -> FileFact | None:
 def _read_fact(
     search: _FactSearch, place: _FolderEntry, status: FileStatus | None = None, *, has_pages: bool = True
 ) -> FileFact | None:
-    """Read the facts of one file or folder; None if there are none. Raises OSError, Elsewhere.
+    """Read the facts of one file or folder; None if there are none. Raises OSError, OtherDomain.
 
-    `has_pages`: those of it that are unwritten are to be counted, if that is asked.
+    `has_pages`: count its dirty pages, if the query wants that.
     """
     path, question = place.path, search.question
     if search.reported >= MAX_FACTS:
@@ -373,7 +373,7 @@ def _read_fact(
 
 
 def _read_contents(search: _FactSearch, place: _FolderEntry, status: FileStatus, *, has_pages: bool) -> FileContents:
-    """Open a file, if there is anything to be learnt from that and not too many were opened for the same question."""
+    """Read a file's contents, if needed and not too many files were opened for the same query."""
     cached = search.cache.contents.get(status)
     has_contents = search.question.read_contents and status.size >= MAGIC_BYTES
     contents = has_contents and cached is None and search.magic_reads < MAX_MAGIC_READS
@@ -406,7 +406,7 @@ def _read_contents(search: _FactSearch, place: _FolderEntry, status: FileStatus,
 
 
 def _open_same_file(search: _FactSearch, place: _FolderEntry, status: FileStatus) -> int | None:
-    """Open the very file that has this status for reading; None: it cannot be opened, or another has its name."""
+    """Open the file with exactly this status for reading; None: not permitted, or another file has its name now."""
     try:
         found = place.step(search.domain)
     except (OSError, OtherDomain):
@@ -421,7 +421,7 @@ def _open_same_file(search: _FactSearch, place: _FolderEntry, status: FileStatus
 
 
 def _read_only(found: PathStep) -> int | None:
-    """Open for reading, the access time left alone where that is allowed; None: it cannot be opened, or is no file."""
+    """Open for reading, without changing the access time where allowed; None: not permitted, or no regular file."""
     if not stat.S_ISREG(found.status.mode):
         return None
     try:
@@ -442,33 +442,28 @@ def _free_bytes(fd: int) -> int | None:
         system, owner = os.fstatvfs(fd), os.fstat(fd).st_uid
     except OSError:
         return None
-    if system.f_blocks == 0:  # without a limit, or in user space and not caring
+    if system.f_blocks == 0:  # without a limit, or a FUSE server that reports none
         return None
     return (system.f_bfree if owner == 0 else system.f_bavail) * system.f_frsize
 
 
 class FactFinder:
-    """Answers questions, each where it holds up itself only if it hangs; one too many is refused and counted."""
+    """Answers queries in threads per failure domain; a query too many is refused and counted."""
 
     def __init__(self, *, workers: WorkerPool = WORKERS, on_open: Callable[[bytes], None] = lambda _: None) -> None:
-        """Make it; `on_open` is called before a file is opened, in one thread or another."""
+        """`on_open` is called before a file is opened, in any thread."""
         self._on_open = on_open
         self._workers = workers
         self._answers: deque[FileFact] = deque()
         self._closed = False
         self.refused = 0
-        self._next_midway_ns: dict[tuple[int, int], int] = {}  # when a process may be asked about midway again
+        self._costs: deque[tuple[FactQuery, int]] = deque()  # by threads: what a part of an answer has cost
         self._cache = FactCache()
-        self.cost = PageCountCost()  # added to by the threads, read by others
+        self.cost = PageCountCost()  # updated by the threads
 
     def request(self, question: FactQuery) -> None:
-        """Put a question, unless it can wait and the last one cost much; never waits, touches nothing that may hang."""
-        if question.is_midway and time.monotonic_ns() < self._next_midway_ns.get(
-            (question.pid, question.start_ticks), 0
-        ):
-            self._workers.refused += 1
-        else:
-            self._enqueue(LOCAL, question)
+        """Queue a query; never waits, touches nothing that may hang."""
+        self._enqueue(LOCAL, question)
 
     def _enqueue(self, domain: str, question: FactQuery) -> None:
         found = find_facts(
@@ -476,29 +471,20 @@ class FactFinder:
             views=self._workers.views, domain=domain, hand_over=self._enqueue,
         )  # fmt: skip
         job = self._make_job(found)
-        if not self._workers.put(domain, self._throttled(question, job) if question.is_midway else job):
+
+        def charged() -> bool:
+            start_ns = time.thread_time_ns()
+            try:
+                return job()
+            finally:
+                self._costs.append((question, time.thread_time_ns() - start_ns))
+
+        if not self._workers.put(domain, charged):
             self.refused += 1
-
-    def _throttled(self, question: FactQuery, job: Job) -> Job:
-        asker = (question.pid, question.start_ticks)
-
-        def go_on() -> bool:
-            began = time.thread_time_ns()
-            more = job()
-            pause_ns = int((time.thread_time_ns() - began) / MIDWAY_CPU_SHARE)
-            now_ns = time.monotonic_ns()
-            if len(self._next_midway_ns) >= MAX_PROCESSES:
-                waiting = list(self._next_midway_ns.items())
-                self._next_midway_ns = {one: until_ns for one, until_ns in waiting if until_ns > now_ns}
-            if len(self._next_midway_ns) < MAX_PROCESSES:
-                self._next_midway_ns[asker] = max(now_ns, self._next_midway_ns.get(asker, 0)) + pause_ns
-            return more
-
-        return go_on
 
     def _make_job(self, found: _Facts) -> Job:
         def go_on() -> bool:
-            """Tell what is found within a while; the rest comes after what others wait for."""
+            """Search for one time slice; return True if there is more to search."""
             until_ns = time.monotonic_ns() + SLICE_NS
             while len(self._answers) >= MAX_WAITING and not self._closed:
                 if time.monotonic_ns() > until_ns:
@@ -516,7 +502,10 @@ class FactFinder:
         return go_on
 
     def consume(self, limit: int = MAX_CONSUMED) -> list[FileFact]:
-        """Consume up to `limit` facts."""
+        """Consume up to `limit` facts; those who asked are charged for what their answers have cost so far."""
+        while self._costs:
+            question, cost_ns = self._costs.popleft()
+            question.spend(cost_ns)
         facts: list[FileFact] = []
         while self._answers and len(facts) < limit:
             facts.append(self._answers.popleft())
@@ -524,9 +513,9 @@ class FactFinder:
 
     @property
     def waiting(self) -> bool:
-        """Whether an answer is still to come, or to be taken; not from what hangs."""
+        """Answers are outstanding or not consumed yet, hung domains excepted."""
         return bool(self._answers) or self._workers.has_work()
 
     def close(self) -> None:
-        """Give up what was not answered, without waiting for it: it may hang on a file server."""
+        """Abandon outstanding queries without waiting: they may hang on a file server."""
         self._closed = True

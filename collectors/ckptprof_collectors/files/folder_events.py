@@ -1,7 +1,7 @@
 """Openings and closings of files in watched folders (inotify(7)): what polling alone would miss between two ticks.
 
 Needs no privilege but read access to the folder. Costs the watched job about a microsecond for each open and close in
-these folders, nothing for reads and writes. Says which file and when, not who: that is for the caller to find out.
+these folders, nothing for reads and writes. Reports file and time, not the process: the caller finds that.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ MAX_EARLY = 64
 MAX_EVENTS_PER_SECOND = 200  # of one folder: more is a data set or a log, no checkpoint
 _READ_BYTES = 1 << 16
 _EARLY_NS = 500_000_000
-_OWN_NS = 1_000_000_000  # the events of our own openings have come by then
+_OWN_NS = 1_000_000_000  # events of our own opens arrive within this time
 
 
 class FolderEvent(NamedTuple):
-    """One event; `at_ns` is when it was read, at most one wake-up after it happened."""
+    """One event; `at_ns` is when it was read, at most one wake-up later."""
 
     at_ns: int  # CLOCK_MONOTONIC
     path: bytes
@@ -44,10 +44,10 @@ class FolderEvent(NamedTuple):
 
 
 class FolderEvents:
-    """Watches a bounded number of folders; the one that was added or heard of longest ago makes room."""
+    """Watches a bounded number of folders; the one without events for longest is replaced."""
 
     def __init__(self) -> None:
-        """Open inotify; raises OSError where there is none to be had."""
+        """Open inotify; raises OSError where it is not available."""
         libc = ctypes.CDLL(None, use_errno=True)
         self._add = libc.inotify_add_watch
         self._add.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
@@ -56,14 +56,16 @@ class FolderEvents:
         if self.fd < 0:
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
-        self._folders: dict[int, bytes] = {}  # watch descriptor to folder, as the process that uses it names it
+        self._folders: dict[int, bytes] = {}  # watch descriptor -> folder, as its process names it
         self._watches: dict[bytes, int] = {}
         self._counts: dict[int, int] = {}
         self._counted_ns = 0
-        self._own: deque[tuple[int, bytes]] = deque(maxlen=1024)  # by threads: when we opened what
-        self._expected: dict[tuple[bytes, int], list[int]] = {}  # path and mask -> how many are ours, and since when
+        self._own: deque[tuple[int, bytes]] = deque(maxlen=1024)  # by worker threads: (time, path) of our own opens
+        self._expected: dict[
+            tuple[bytes, int], list[int]
+        ] = {}  # (path, mask) -> number of our own events, and since when
         self._noisy: set[bytes] = set()
-        self._early: deque[tuple[int, int, int, bytes]] = deque(maxlen=MAX_EARLY)  # of watches not told of by `added`
+        self._early: deque[tuple[int, int, int, bytes]] = deque(maxlen=MAX_EARLY)  # of watches before `record_added`
 
     def is_watched(self, folder: bytes) -> bool:
         """Test whether a folder is watched; that also keeps it watched."""
@@ -73,15 +75,15 @@ class FolderEvents:
         return True
 
     def add(self, fd: int) -> int:
-        """Watch the folder that a descriptor stands for, from any thread, for it may hang; `added` is told the answer.
+        """Watch the folder of a descriptor, from any thread, as it may hang; pass the result to `record_added`.
 
-        The path that inotify asks for is that of the descriptor: there is nothing on it that anybody could swap.
+        The path given to inotify is that of the descriptor: no part of it can be swapped.
         """
         descriptor: int = self._add(self.fd, b"/proc/self/fd/%d" % fd, _MASK)
         return descriptor
 
     def record_added(self, folder: bytes, descriptor: int) -> bool:
-        """Take note of what `add` returned; return whether the folder is watched."""
+        """Record the result of `add`; return True if the folder is watched."""
         if descriptor < 0:
             return False
         if folder in self._noisy:
@@ -103,12 +105,12 @@ class FolderEvents:
         self._remove(self.fd, descriptor)
 
     def expect_own(self, path: bytes) -> None:
-        """Take note that we open this file ourselves now: one opening and one closing that follow are ours."""
+        """Record that ckptprof opens this file now: one of the following opens and closes is its own."""
         self._own.append((time.monotonic_ns(), path))
 
     @property
     def has_early_events(self) -> bool:
-        """Whether something that has happened waits for `added`."""
+        """Events wait for `record_added`."""
         return bool(self._early)
 
     def read(self) -> list[FolderEvent]:
@@ -139,7 +141,7 @@ class FolderEvents:
         folder = self._folders.get(descriptor)
         if folder is None:
             if time.monotonic_ns() - at_ns < _EARLY_NS and not mask & _IN_IGNORED:
-                self._early.append((at_ns, descriptor, mask, name))  # a thread has added it just now, perhaps
+                self._early.append((at_ns, descriptor, mask, name))  # a worker thread may have added it just now
             return None
         if mask & _IN_IGNORED:
             self._folders.pop(descriptor, None)
@@ -181,7 +183,7 @@ class FolderEvents:
             self._forget(folder)
 
     def close(self) -> None:
-        """Give the descriptor back, and with it all watches."""
+        """Close inotify with all watches."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1

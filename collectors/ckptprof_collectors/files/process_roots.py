@@ -1,10 +1,10 @@
 """Files as one process sees them, reached step by step from its own root.
 
-A path is walked one name at a time, each from a descriptor of the folder above (O_PATH, O_NOFOLLOW), and what a step
-leads to is known before the next one is taken. So nothing that may hang is entered in a thread that was not meant for
-it, however quickly a folder is swapped for a link; a link is followed within the root, and only to where the user of
-the process may go himself. It is the same on each kernel. openat2(2) can stop at the border of a mount, but neither go
-on behind it, nor ask whose folder it passes (docs/adr/0011-look-ups-by-steps.md).
+A path is walked one name at a time, each from a descriptor of the folder above (O_PATH, O_NOFOLLOW), and the result of
+a step is checked before the next one. So no thread enters a file system that may hang unless it is the thread of that
+domain, even if a folder is swapped for a link; a link is followed within the root, and only where the user of the
+process has permission. It works on every kernel. openat2(2) can stop at the border of a mount, but neither continue
+behind it, nor check the owners on the way (docs/adr/0011-look-ups-by-steps.md).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ckptprof_collectors.kernelfs import read_start_ticks
 from ckptprof_collectors.mounts.failure_domains import LOCAL, MAX_AGE_NS, FailureDomains, MountFacts, MountTable
 
 MAX_IDENTITIES = 4096
-IDENTITY_MAX_AGE_NS = 500_000_000  # who a process is, and where, may be as old when it is looked for
+IDENTITY_MAX_AGE_NS = 500_000_000  # maximum age of a cached identity when a root is opened
 MAX_DISKS = 256
 MAX_LINKS = 40  # include/linux/namei.h: MAXSYMLINKS
 MAX_SIBLINGS = 16
@@ -38,22 +38,22 @@ _SEARCH = 1
 
 
 class ProcessKey(NamedTuple):
-    """The process whose files are meant; `HERE` is this one, `HOST` the first one."""
+    """The process whose root is meant; `OWN_PROCESS` is this one, `HOST_PROCESS` the first one."""
 
     pid: int
     start_ticks: int
 
 
 OWN_PROCESS = ProcessKey(0, 0)
-HOST_PROCESS = ProcessKey(1, 0)  # where most processes are; the service itself has a /tmp of its own
+HOST_PROCESS = ProcessKey(1, 0)  # whose root most processes share; the service itself has a private /tmp
 
 
 class RootUnavailable(OSError):  # noqa: N818 - a fact, not a fault
-    """The root of the process cannot be had: it has ended, and nobody who shares its mounts is known."""
+    """The root of the process is unavailable: it has ended, and no process with the same mounts is known."""
 
 
 class OtherDomain(Exception):  # noqa: N818 - as above
-    """The next step leads to what is apart; it is to be taken in the thread of that domain."""
+    """The next step leads to another failure domain, and must be done in the thread of that domain."""
 
     def __init__(self, domain: str) -> None:
         super().__init__(domain)
@@ -61,14 +61,14 @@ class OtherDomain(Exception):  # noqa: N818 - as above
 
 
 class _Identity(NamedTuple):
-    space: tuple[bytes, bytes]  # its mount namespace and its root, as links name them
+    space: tuple[bytes, bytes]  # link targets of its mount namespace and its root
     uid: int
     groups: frozenset[int]
     at_ns: int = 0
 
 
 class PathStep(NamedTuple):
-    """What a step led to: a descriptor without access to its contents, and its status as it was cached."""
+    """The result of a step: an O_PATH descriptor, and the cached status."""
 
     fd: int
     status: FileStatus
@@ -90,7 +90,7 @@ class PathStep(NamedTuple):
             self.close()
 
     def copy(self) -> PathStep:
-        """Duplicate it, with a descriptor of its own."""
+        """Return a copy with its own descriptor."""
         return self._replace(fd=os.dup(self.fd))
 
     def close(self) -> None:
@@ -98,24 +98,24 @@ class PathStep(NamedTuple):
 
 
 class ProcessRoots:
-    """Knows which root each process has or had; every method may be called by any thread."""
+    """The roots of processes, also of ended ones; any thread may call any method."""
 
     def __init__(self, proc: bytes = b"/proc") -> None:
         self._proc = proc
         self.mounts = FailureDomains()
         self._disks: dict[int, tuple[int, MountFacts]] = {}
         self._identities: dict[ProcessKey, _Identity] = {}
-        self.entering: dict[int, int] = {}  # by thread: the process whose root it looks for
+        self.entering: dict[int, int] = {}  # by thread: the process whose root it opens
 
     def record(self, pid: int, start_ticks: int) -> ProcessKey:
-        """Keep in mind where a process is and who it is, for when it has ended; touches /proc only, and never waits."""
+        """Record the root and the identity of a process, for use after its end; touches /proc only, never waits."""
         view = ProcessKey(pid, start_ticks)
         identity = self._read_identity(b"%s/%d" % (self._proc, pid))
         if identity is not None:
             self._identities.pop(view, None)
             self._identities[view] = identity
             if len(self._identities) > MAX_IDENTITIES:
-                with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread was here, too
+                with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread did the same
                     del self._identities[next(iter(self._identities))]
         return view
 
@@ -132,9 +132,9 @@ class ProcessRoots:
 
     @contextlib.contextmanager
     def enter(self, view: ProcessKey, *, max_age_ns: int = IDENTITY_MAX_AGE_NS) -> Iterator[ProcessRoot]:
-        """Stand at the root of a process, or of one that shares its mounts if it has ended; raises NotSeen.
+        """Open the root of a process, or of one with the same mounts if it has ended; raises RootUnavailable.
 
-        Who it is may have been noted so long ago; who compares device and inode of what he finds need not know.
+        The recorded identity may be `max_age_ns` old; a caller that compares device and inode may allow any age.
         """
         if view == OWN_PROCESS:
             entered = self._open_root(self._proc + b"/self", None)
@@ -164,7 +164,7 @@ class ProcessRoots:
         if entered is None or identity is None:
             return None
         with contextlib.suppress(OSError):
-            if read_start_ticks(folder) == view.start_ticks:  # asked last: the pid was its own until now, or never
+            if read_start_ticks(folder) == view.start_ticks:  # read last: the pid was its own until now, or never
                 self._identities[view] = identity
                 return entered
         os.close(entered.root)
@@ -189,7 +189,7 @@ class ProcessRoots:
             entered = self._open_root(folder, identity)
             if entered is None:
                 continue
-            current = self._read_identity(folder)  # asked last: it was there until now
+            current = self._read_identity(folder)  # read last: it existed until now
             if current is not None and current.space == identity.space:
                 return entered
             os.close(entered.root)
@@ -207,7 +207,7 @@ _NO_PROCESS = _Identity((b"", b""), -1, frozenset())
 
 
 class ProcessRoot:
-    """A root, and how to go on from there."""
+    """An open root, from which paths are walked."""
 
     def __init__(
         self,
@@ -217,9 +217,9 @@ class ProcessRoot:
         identity: _Identity | None,
         disks: dict[int, tuple[int, MountFacts]],
     ) -> None:
-        """Take a descriptor of the root, and the folder in /proc of who has it; `noted` None: whoever asks may go.
+        """`root`: a descriptor of the root; `folder`: of its process in /proc; `identity` None: check no permissions.
 
-        `disks` is what was found of mounts on devices, and when: only root can change what those are.
+        `disks`: cached mounts on devices, with their times: only root can change those.
         """
         self._disks = disks
         self.root = root
@@ -229,18 +229,18 @@ class ProcessRoot:
         self._access = None if identity is None or identity.uid == 0 else identity
         self._start: PathStep | None = None
         self._root_domain: str | None = None
-        self._parent: tuple[bytes, PathStep, _Identity | None] | None = None  # of what was found last
+        self._parent: tuple[bytes, PathStep, _Identity | None] | None = None  # of the last result
 
     def find(self, path: bytes, domain: str = LOCAL) -> PathStep:
-        """Walk to a path, links followed; the result is to be closed.
+        """Walk to a path, following links; the caller closes the result.
 
-        Raises OSError, PermissionError where its user may not go, Elsewhere for what neither is local nor in `domain`.
+        Raises OSError, PermissionError where its user has no access, OtherDomain for other domains than `domain`.
         """
         path = path.rstrip(b"/")
         folder, _, name = path.rpartition(b"/")
         if name in {b"", b".", b".."}:
             return self._find(path, domain)[0]
-        if self._parent is None or self._parent[0] != folder:  # neighbours are often asked for one after the other
+        if self._parent is None or self._parent[0] != folder:  # files of one folder are often queried in a row
             self._forget_parent()
             self._parent = (folder, *self._find(folder, domain))
         _, above, access = self._parent
@@ -257,7 +257,7 @@ class ProcessRoot:
         return found
 
     def _find(self, path: bytes, domain: str) -> tuple[PathStep, _Identity | None]:
-        """Walk all of a path; return who has to be admitted to what comes below, too."""
+        """Walk the whole path; also return the identity that needs access to entries below it."""
         if self._start is None:
             self._start = self._open_start(domain)
         above = [self._start]
@@ -280,7 +280,7 @@ class ProcessRoot:
         os.close(self.root)
 
     def _walk(self, above: list[PathStep], path: bytes, domain: str) -> _Identity | None:
-        """Append each step to `above`, the last one last; return who has to be admitted there."""
+        """Append each step to `above`, the last one last; return the identity that needs access there."""
         access, links = self._access, 0
         steps = deque(path.split(b"/"))
         while steps:
@@ -299,14 +299,16 @@ class ProcessRoot:
             if links > MAX_LINKS:
                 raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
             if access is None and self.identity is None and found.status.uid:
-                access = _Identity((b"", b""), found.status.uid, frozenset())  # who leads there must be able to go
+                access = _Identity(
+                    (b"", b""), found.status.uid, frozenset()
+                )  # the owner of the link must have access, too
             if target.startswith(b"/"):
                 _close_down_to(above, 1)
             steps.extendleft(reversed(target.split(b"/")))
         return access
 
     def step(self, folder: PathStep, name: bytes, domain: str = LOCAL) -> PathStep:
-        """Go on from a folder to what has this name in it; a link is not followed. Raises as `find`."""
+        """Step from a folder to the entry of this name, without following a link. Raises as `find`."""
         return self._step(folder, name, domain, None)
 
     def mount_table(self) -> MountTable:
@@ -317,7 +319,7 @@ class ProcessRoot:
             return MountTable()
 
     def _open_start(self, domain: str) -> PathStep:
-        """Judge the root itself, once: that of a container may be apart."""
+        """Check the root itself, once: that of a container may be in another domain."""
         if self._root_domain is not None and self._root_domain != domain:
             raise OtherDomain(self._root_domain)
         try:
@@ -337,7 +339,7 @@ class ProcessRoot:
             raise
 
     def _checked_step(self, fd: int, folder: PathStep | None, domain: str) -> PathStep:
-        """Look whether a step led to another mount; raises Elsewhere if that is apart."""
+        """Check if a step led to another mount; raises OtherDomain if that is in another domain."""
         at_ns = time.monotonic_ns()
         status = status_of_descriptor(fd)
         if folder is not None and status.device == folder.status.device:
@@ -357,8 +359,8 @@ class ProcessRoot:
     def _find_mount(self, fd: int, device: int, at_ns: int) -> MountFacts:
         """Find the mount of a descriptor. Mount ids are reused, but not while a descriptor keeps the mount.
 
-        So of file systems without a device, which any user may mount in a namespace of his own, it is looked up in
-        what mountinfo says after the descriptor was opened.
+        So the mount of a file system without a device, which any user may mount in a namespace, is read from mountinfo
+        after the descriptor was opened.
         """
         number = _mount_id(fd)
         for since_ns in (None, at_ns) if os.major(device) else (at_ns,):

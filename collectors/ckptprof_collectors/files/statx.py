@@ -1,4 +1,4 @@
-"""statx(2) through libc: the only call that tells a file's birth time, and that can be told not to ask a server."""
+"""statx(2) through libc: the only call with a file's birth time, and with a flag to not query a server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAYOUT = struct.Struct("=I4xQIIIHxxQQQQqI4xqI4xqI4xqI4xIIII")
 
 
 class FileStatus(NamedTuple):
-    """What statx says of a file; times are wall clock nanoseconds, `birth_ns` None where the file system keeps none."""
+    """Result of statx; times are wall clock nanoseconds, `birth_ns` None where the file system has none."""
 
     mode: int
     device: int
@@ -35,7 +35,7 @@ class FileStatus(NamedTuple):
 
 
 @functools.cache
-def _libc_statx() -> Any:  # looked up at the first use, so that importing this module costs nothing
+def _libc_statx() -> Any:  # loaded at the first use, so that importing this module costs nothing
     function = getattr(ctypes.CDLL(None, use_errno=True), "statx", None)  # glibc >= 2.28
     if function is not None:
         function.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.c_char_p)

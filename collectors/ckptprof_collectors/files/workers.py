@@ -1,8 +1,8 @@
-"""Work that may hang, in a few threads: a queue for each failure domain, so that what hangs holds up itself only.
+"""Work that may hang, in a few threads: a queue for each failure domain, so that a hung one blocks only itself.
 
-What is local has a thread of its own for what is long, and one for what is urgent. The other domains share the other
-threads; each has one of them at a time. A thread that hangs is replaced, so that it holds up its own domain only, and
-those are bounded in number: a call that the kernel cannot interrupt is never come back from.
+Local work has one thread for long jobs, and one for urgent ones. The other domains share the other threads, each at
+most one at a time. A thread that hangs is replaced, so that it blocks its own domain only. The number of hung threads
+is bounded: a call that the kernel cannot interrupt may never return.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from ckptprof_collectors.files.process_roots import ProcessRoots
 from ckptprof_collectors.mounts.failure_domains import LOCAL
 from ckptprof_collectors.privileges import RAISED
 
-URGENT = "urgent"  # what is local, too, and done within a millisecond
-MAX_REMOTE_THREADS = 4  # threads for all that is neither
-MAX_HUNG = 4  # of each pool: threads that were replaced and have not come back
+URGENT = "urgent"  # local jobs of less than a millisecond
+MAX_REMOTE_THREADS = 4  # for all other domains
+MAX_HUNG = 4  # of each pool: threads that were replaced and have not returned
 MAX_JOBS = 64  # of one domain
-MAX_DESCRIPTORS = 6  # of a job that is left off: the root, a folder and those above it
-_SUSPENDED_SHARE = 4  # of the limit of open files, for those
+MAX_DESCRIPTORS = 6  # of a suspended job: the root, a folder and those above it
+_SUSPENDED_SHARE = 4  # suspended jobs use at most 1/4 of the limit of open files
 MAX_DOMAINS = 64
 _IDLE_SECONDS = 60.0
 HUNG_NS = 1_500_000_000
 _LOCAL_POOLS = frozenset((LOCAL, URGENT))
 _REMOTE_POOL = "apart"
 
-Job = Callable[[], bool]  # does some tenths of a second of work, and returns whether there is more of it
+Job = Callable[[], bool]  # works for some tenths of a second; returns True if there is more to do
 
 
 class _RunningJob:
@@ -39,7 +39,7 @@ class _RunningJob:
     def __init__(self, domain: str) -> None:
         self.domain = domain
         self.start_ns = time.monotonic_ns()
-        self.is_replaced = False  # another thread has taken the place of this one
+        self.is_replaced = False  # its thread hangs, and another one has replaced it
         self.thread = threading.get_ident()
 
 
@@ -53,22 +53,22 @@ class WorkerPool:
     """Bounded queues and bounded threads; a job too many is refused and counted."""
 
     def __init__(self, *, limit: int = MAX_JOBS, max_suspended_jobs: Callable[[], int] = max_suspended) -> None:
-        """Take at most `limit` jobs a domain; threads start when there is work, and end when there is none."""
+        """`limit`: jobs queued per domain. Threads start when there is work, and end when there is none."""
         self._max_suspended = max_suspended_jobs
         self.views = ProcessRoots()
         self._limit = limit
         self._changed = threading.Condition()
         self._queues: dict[str, deque[Job]] = {}
         self._running: set[_RunningJob] = set()
-        self._suspended: set[Job] = set()  # left off, to go on in their turn
-        self._threads: Counter[str] = Counter()  # by pool; those that hang are not counted
+        self._suspended: set[Job] = set()  # to be continued in their turn
+        self._threads: Counter[str] = Counter()  # by pool, without hung ones
         self._idle: Counter[str] = Counter()
         self.failed = 0
         self.refused = 0
         self.replaced = 0
 
     def put(self, domain: str, job: Job) -> bool:
-        """Have a job done in a thread; return False if that domain has too many. Never waits for a file system."""
+        """Queue a job; return False if that domain has too many. Never waits for a file system."""
         with self._changed:
             queue = self._queues.get(domain)
             if (queue is None and len(self._queues) >= MAX_DOMAINS) or (queue and len(queue) >= self._limit):
@@ -82,7 +82,7 @@ class WorkerPool:
         return True
 
     def replace_hung(self) -> None:
-        """Replace the threads that hang; to be called now and then by whoever puts jobs."""
+        """Replace hung threads; callers of `put` call this from time to time."""
         if not self._running:
             return
         now_ns = time.monotonic_ns()
@@ -99,13 +99,13 @@ class WorkerPool:
                     self._record_blocking(turn)
 
     def _record_blocking(self, turn: _RunningJob) -> None:
-        """Read nothing more of a user whose process holds a thread that looked for its root: there are few for all."""
+        """Stop reading a user's processes if one blocks a thread that opened its root: there are few threads."""
         pid = self.views.entering.get(turn.thread)
         if pid:
             BLOCKING_PROCESSES.add(pid, lambda: turn not in self._running, counts=MAX_PER_USER)
 
     def hung_domains(self) -> list[str]:
-        """Domains of the calls that do not return, one for each, replaced threads included."""
+        """Domains of the calls that do not return, one for each call, replaced threads included."""
         now_ns = time.monotonic_ns()
         with self._changed:
             return sorted(turn.domain for turn in self._running if now_ns - turn.start_ns > HUNG_NS)
@@ -120,12 +120,12 @@ class WorkerPool:
                 self._threads[pool] -= 1
 
     def _ready(self, pool: str) -> Iterator[str]:
-        """Yield the domains with work that nobody works on; of what is local, nobody but who hangs and was replaced."""
+        """Yield the domains with queued work and no thread; for local work, hung and replaced threads do not count."""
         busy = {turn.domain for turn in self._running if not (turn.is_replaced and turn.domain in _LOCAL_POOLS)}
         return (domain for domain in self._queues if _pool(domain) == pool and domain not in busy)
 
     def has_work(self) -> bool:
-        """Test whether there is work to do, not counting what waits behind a hung call."""
+        """Test for work to do, except jobs behind a hung call."""
         self.replace_hung()
         now_ns = time.monotonic_ns()
         with self._changed:
@@ -138,7 +138,7 @@ class WorkerPool:
             return any(domain not in stuck and (free or domain in _LOCAL_POOLS) for domain in (*self._queues, *busy))
 
     def _run(self, pool: str) -> None:
-        RAISED.lower()  # a thread begins as the tick that started it
+        RAISED.lower()  # a thread starts with the capabilities of the tick that started it
         while (claimed := self._claim(pool)) is not None:
             turn, job = claimed
             more = False
@@ -151,12 +151,12 @@ class WorkerPool:
                 self._running.discard(turn)
                 self._suspend(turn.domain, job) if more else self._suspended.discard(job)
                 self._changed.notify_all()
-                if turn.is_replaced:  # another has its place by now
+                if turn.is_replaced:  # another thread has its place
                     self._start_threads(pool)
                     return
 
     def _suspend(self, domain: str, job: Job) -> None:
-        """Let others have their turn; not where so many are left off that their descriptors would be too many."""
+        """Suspend a job for the next ones, unless the suspended jobs have too many descriptors."""
         queue = self._queues.setdefault(domain, deque())
         self._suspended.add(job)
         if len(self._suspended) > self._max_suspended():
@@ -165,7 +165,7 @@ class WorkerPool:
             queue.append(job)
 
     def _claim(self, pool: str) -> tuple[_RunningJob, Job] | None:
-        """Wait for a job whose domain nobody works on; None once there has been none for long."""
+        """Wait for a job of a domain without a thread; None after a long time without one."""
         with self._changed:
             waited = False
             while (domain := next(self._ready(pool), None)) is None:
@@ -188,4 +188,4 @@ def _pool(domain: str) -> str:
     return domain if domain in _LOCAL_POOLS else _REMOTE_POOL
 
 
-WORKERS = WorkerPool()  # of this process: threads that hang are the process's, too
+WORKERS = WorkerPool()  # one for this process, as its hung threads are

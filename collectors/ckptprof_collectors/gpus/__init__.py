@@ -1,1 +1,1 @@
-"""What NVIDIA's driver tells of GPUs."""
+"""GPUs, by NVIDIA's driver."""

@@ -1,6 +1,6 @@
-"""How busy the GPUs are on which some processes compute, from what their driver keeps of the last seconds.
+"""Utilisation of the GPUs that some processes use, from the driver's samples of the last seconds.
 
-A driver that is in trouble may take seconds to answer: it is asked in a thread of its own, and never waited for.
+A faulty driver may take seconds to answer: it is queried in a separate thread, without waiting.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HUNG_NS = 10_000_000_000
 
 
 class GpuSampler:
-    """Takes one look at a time; what is asked for meanwhile is refused, and all where there is no driver."""
+    """Takes one sample at a time; further requests are refused, and all of them where there is no driver."""
 
     def __init__(self) -> None:
         self._gpus = NvmlGpus()
@@ -33,7 +33,7 @@ class GpuSampler:
         self._hung: str | None = None
 
     def request(self, starts: Mapping[int, int]) -> bool:
-        """Ask for the GPUs of these pids (with their start in ticks); never waits. Returns whether it will be done."""
+        """Request the GPUs of these pids (with their start in ticks); never waits. Returns False if refused."""
         if self._busy or not starts or self._gpus.reason is not None:
             self._abandon_if_hung()
             return False
@@ -61,7 +61,7 @@ class GpuSampler:
             ABANDONED.add(NAME, lambda: not self._busy or self._requested_ns != requested_ns)
 
     def _run(self) -> None:
-        RAISED.lower()  # a thread begins as the tick that started it
+        RAISED.lower()  # a thread starts with the capabilities of the tick that started it
         while self._gpus.reason is None:
             self._samples.extend(self._sample(self._requests.get()))
             self._busy = False
@@ -69,6 +69,6 @@ class GpuSampler:
     def _sample(self, starts: dict[int, int]) -> list[GpuUse]:
         try:
             return self._gpus.read_use(starts)
-        except Exception as error:  # noqa: BLE001 - a binding that stumbles over its driver ends these looks, and nothing else
+        except Exception as error:  # noqa: BLE001 - a faulty driver ends these samples, and nothing else
             self._gpus.reason = f"NVML: {error!r}"
             return []

@@ -1,8 +1,8 @@
-"""What GPUDirect Storage counts on this host: /proc/driver/nvidia-fs/stats (NVIDIA/gds-nvidia-fs, src/nvfs-stat.c).
+"""Counters of GPUDirect Storage: /proc/driver/nvidia-fs/stats (NVIDIA/gds-nvidia-fs, src/nvfs-stat.c).
 
-By its driver cuFile moves data between GPU and storage in an ioctl(2), past the calls that the kernel counts. Without
-the module parameter `rw_stats_enabled`, which is not written here, the driver counts errors alone. Where a GPU's memory
-is registered for peer-to-peer DMA of PCI, cuFile needs no driver, and makes ordinary direct calls.
+With this driver cuFile transfers data between GPU and storage in an ioctl(2), which the kernel does not count. Without
+the module parameter `rw_stats_enabled`, which is never set here, the driver counts errors only. Where a GPU's memory is
+registered for peer-to-peer DMA of PCI, cuFile needs no driver, and makes ordinary direct calls.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from ckptprof_collectors.kernelfs import KernelFile, KernelFs, UnavailableError, parse_counter, read_text
 from ckptprof_collectors.samples import GpuDirectSample, Sample, text
 
-MIB = 1 << 20  # what the driver counts in
-REOPEN_SECONDS = 10.0  # a driver that was unloaded is looked for so often
+MIB = 1 << 20  # the driver's unit
+REOPEN_SECONDS = 10.0  # between attempts after the driver was unloaded
 _NVIDIA = "0x10de"
 _MAX_MIB = (1 << 63) // MIB
 _MAX_VERSION_CHARACTERS = 64
@@ -27,7 +27,7 @@ class GpuDirectReader:
     name = "gpudirect"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open the statistics; raises UnavailableError where data of a GPU goes through its host's memory anyway."""
+        """Open the statistics; raises UnavailableError if no GPU data bypasses the host memory."""
         self._peer_memory = _has_peer_memory(fs)
         self._previous: GpuDirectSample | None = None
         self._file: KernelFile | None = None
@@ -43,7 +43,7 @@ class GpuDirectReader:
 
     @property
     def has_driver(self) -> bool:
-        """Whether the driver is there, by which data moves past all calls."""
+        """The driver is loaded: data may be transferred without counted calls."""
         return self._file is not None
 
     def read(self) -> Sequence[Sample] | None:

@@ -1,6 +1,6 @@
-"""On which GPUs some processes compute, and how busy those are, by NVIDIA's management library.
+"""GPUs that some processes use, and their utilisation, by NVIDIA's management library (NVML).
 
-The library is told by the driver alone, so no binding of it is imported on a host without one.
+The library works with the driver only: its binding is not imported on a host without one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _MAX_BYTES = 1 << 62  # bytes; more is nonsense
 
 
 class PcieCounters:
-    """Keeps what each GPU sent and received over PCIe since it was asked first: copies from and to its host.
+    """Bytes that each GPU sent and received over PCIe since its first read: copies from and to its host.
 
-    GPM tells the mean throughput between two samples of its own, however far apart they are (Hopper and newer); other
-    drivers count bytes (fields 197 and 198). Which of them a GPU has is asked first, and once.
+    GPM (Hopper and newer) has the mean throughput between two of its own samples; otherwise the driver counts bytes
+    (fields 197 and 198). The kind is determined once for each GPU.
     """
 
     def __init__(self, nvml: Any, clock: Callable[[], float] = time.monotonic) -> None:
@@ -40,7 +40,7 @@ class PcieCounters:
                 return None
             counter = self._gpus[number]
             return None if counter is None else counter.read(handle)
-        except (nvml.NVMLError, AttributeError, ValueError, OverflowError):  # a binding of before knows none of it
+        except (nvml.NVMLError, AttributeError, ValueError, OverflowError):  # an older binding has none of these
             self._gpus[number] = None
             return None
 
@@ -55,7 +55,7 @@ class PcieCounters:
 
 
 class _GpmCounter:
-    """A GPU with GPM: the sample of the look before, and what all looks came to."""
+    """A GPU with GPM: its previous sample, and the sums over all samples."""
 
     def __init__(self, nvml: Any, handle: Any, clock: Callable[[], float]) -> None:
         self._nvml, self._clock = nvml, clock
@@ -100,15 +100,15 @@ class _ByteCounter:
 
 
 class NvmlGpus:
-    """The GPUs of this host. The driver is asked for at the first question, and not again where there is none."""
+    """The GPUs of this host. The driver is loaded at the first query, and not tried again if there is none."""
 
     def __init__(self) -> None:
         self._nvml: Any = None
         self._is_loaded = False
         self._pcie: PcieCounters | None = None
-        self._reported_us: dict[int, int] = {}  # by GPU: up to when its use was told
+        self._reported_us: dict[int, int] = {}  # by GPU: time of the last reported point
         self.has_library = False
-        self.reason: str | None = None  # why nothing is told
+        self.reason: str | None = None  # why nothing is reported
 
     def count(self) -> int | None:
         """Count the GPUs; None: no driver, or no answer."""
@@ -124,7 +124,7 @@ class NvmlGpus:
     def count_used_by(self, pids: Collection[int]) -> int | None:
         """Count the GPUs on which one of these processes computes; None: no driver, or none of them does.
 
-        Pids are those of the pid namespace of the host, which is what the driver tells
+        Pids are those of the pid namespace of the host, as the driver has them
         (nvmlDeviceGetComputeRunningProcesses, NVML API reference).
         """
         nvml = self._driver()
@@ -143,8 +143,8 @@ class NvmlGpus:
     def read_use(self, starts: Mapping[int, int]) -> list[GpuUse]:
         """Read the use of the GPUs on which one of these pids (with its start in ticks) computes.
 
-        A point is the share in percent of the sixth of a second to a second before it in which a kernel ran, whoever's;
-        some seconds of them are kept (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES, NVML API reference).
+        A point is the percentage of the last sixth of a second to one second in which a kernel of any process ran; the
+        driver buffers some seconds of them (nvmlDeviceGetSamples, NVML_GPU_UTILIZATION_SAMPLES, NVML API reference).
         """
         nvml = self._driver()
         if nvml is None or not starts:
@@ -195,7 +195,7 @@ class NvmlGpus:
             import pynvml  # noqa: PLC0415 - only where there is a driver
 
             pynvml.nvmlInit()
-        except Exception as error:  # noqa: BLE001 - a driver that is broken, or is not for us, is none
+        except Exception as error:  # noqa: BLE001 - a broken or inaccessible driver counts as none
             self.reason = f"NVML: {error}"
             return None
         self._nvml = pynvml

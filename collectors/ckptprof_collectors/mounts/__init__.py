@@ -1,1 +1,1 @@
-"""What is mounted where, and which mounts hang together."""
+"""Mounts, their failure domains, and the counters of remote clients."""

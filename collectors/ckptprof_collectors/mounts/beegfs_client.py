@@ -1,9 +1,9 @@
-"""What the client of BeeGFS tells: how it is connected with each storage server (client_module/.../ProcFsHelper.c).
+"""The client of BeeGFS: its connections with each storage server (client_module/.../ProcFsHelper.c).
 
     storage1 [ID: 1]
        Connections: TCP: 4 (10.0.0.3:8003 [fallback route]); RDMA: 8 (10.0.0.3:8003);
 
-It counts neither bytes nor requests. A connection that is not the one that it prefers is marked as a fallback.
+It counts neither bytes nor requests. A connection by another route than the preferred one is marked as a fallback.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LIMITATIONS = ("bytes and requests: the client of BeeGFS counts none",)
 
 
 class BeegfsClients:
-    """Reads the one BeeGFS that is mounted; of several nothing says which mount is which."""
+    """Reads the only mounted BeeGFS; with several, mounts cannot be assigned to clients."""
 
     def __init__(self, fs: KernelFs) -> None:
         """Open nothing."""

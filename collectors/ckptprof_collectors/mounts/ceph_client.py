@@ -1,4 +1,4 @@
-"""What the kernel's client of CephFS counts: /sys/kernel/debug/ceph/FSID.clientID/metrics (fs/ceph/debugfs.c, 5.16).
+"""Counters of the kernel's CephFS client: /sys/kernel/debug/ceph/FSID.clientID/metrics (fs/ceph/debugfs.c, 5.16).
 
     item          total       avg_lat(us)     min_lat(us)     max_lat(us)     stdev(us)
     write         7           12040           9120            18003           2833
@@ -25,12 +25,14 @@ _LIMITATIONS = ("bytes of each OSD: the client only counts their sum",)
 
 
 class CephClients:
-    """Reads those CephFS mounts of which it is known which client they have."""
+    """Reads the CephFS mounts whose client is known."""
 
     def __init__(self, fs: KernelFs) -> None:
         """Open nothing."""
         self._root = fs.sys / "kernel/debug/ceph"
-        self._total_us: dict[tuple[int, int], dict[bytes, tuple[int, int]]] = {}  # of each kind: how many, microseconds
+        self._total_us: dict[
+            tuple[int, int], dict[bytes, tuple[int, int]]
+        ] = {}  # kind -> (number of requests, microseconds)
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
         """Sample the counters of these mounts."""
@@ -75,7 +77,7 @@ class CephClients:
     def _operation(
         self, device: tuple[int, int], kind: bytes, latency: Mapping[bytes, Sequence[bytes]]
     ) -> ClientOperation | None:
-        """Sum up requests of a kind. The kernel shows the mean time in whole microseconds: the sum must not fall."""
+        """Sum up requests of a kind. The kernel rounds the mean time to microseconds: the sum must not decrease."""
         count, mean_us = (_column(latency.get(kind), column) for column in (0, 1))
         total_us = None if not count or mean_us is None else valid_counter(count * mean_us)
         if not count or total_us is None:

@@ -1,7 +1,7 @@
-"""What the clients of remote mounts counted: bytes, operations and their times, by the files where each keeps them.
+"""Counters of the clients of remote mounts: bytes, operations and their times, from each client's own files.
 
-Nothing here touches a mount: these files are the client's own, and a server that hangs does not hold up who reads them.
-Only kinds of mounts that are there are asked, while something trains, and for a hundredth of a core at most.
+Nothing here touches a mount: these files are the client's own, and a hung server does not block their readers. Only the
+clients of present mounts are read, while something trains, with at most a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
 
 MAX_DEVICES = 64  # of one kind of client; the mounts of one share its counters: bind mounts, and there may be many
 MAX_CPU_SHARE = 0.01  # of a core
-RETRY_SECONDS = 30.0  # after one could not be read: that changes with a privilege, or a module that is loaded
+RETRY_SECONDS = 30.0  # after a failed read: a new privilege or a loaded module may allow it
 
 
 class MountClient(Protocol):
-    """Reads what one kind of client counted."""
+    """Reads the counters of one kind of client."""
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
         """Sample the counters of these mounts of one kind; raises OSError."""
         ...
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         ...
 
 
@@ -47,7 +47,7 @@ CLIENTS: Mapping[str, Callable[[KernelFs], MountClient]] = {
 
 
 class RemoteClientReader:
-    """Reports each client that counted something since the last call."""
+    """Reports each client whose counters changed since the last call."""
 
     name = "clients"
 
@@ -58,7 +58,7 @@ class RemoteClientReader:
         clock: Callable[[], float] = time.monotonic,
         cpu_seconds: Callable[[], float] = time.thread_time,
     ) -> None:
-        """Open nothing yet; raises UnavailableError where no mounts can be seen."""
+        """Open nothing yet; raises UnavailableError where mounts cannot be read."""
         if not (fs.proc / "self" / "mountinfo").exists():
             raise UnavailableError("/proc/self/mountinfo is not there, so no mounts are known")
         self._fs = fs
@@ -70,12 +70,10 @@ class RemoteClientReader:
         self._clients: dict[Callable[[KernelFs], MountClient], MountClient] = {}
         self._previous: dict[tuple[int, int], ClientSample] = {}
         self._next = 0.0
-        self._retry: dict[
-            Callable[[KernelFs], MountClient], float
-        ] = {}  # those that failed, and when they are tried again
+        self._retry: dict[Callable[[KernelFs], MountClient], float] = {}  # failed one -> when it is retried
 
     def set_mounts(self, mounts: Sequence[MountInfo]) -> None:
-        """Take these mounts for those that are there; the same sequence has not changed."""
+        """Set the present mounts; the same sequence object means no change."""
         if mounts is self._mounts:
             return
         self._mounts = mounts
@@ -108,7 +106,7 @@ class RemoteClientReader:
                 if factory not in self._clients:
                     self._clients[factory] = factory(self._fs)
                 counted = self._clients[factory].read(mounts)
-            except OSError as error:  # the others have something to tell all the same
+            except OSError as error:  # continue with the other clients
                 failed = error
                 self._drop(factory)
                 self._retry[factory] = now + RETRY_SECONDS

@@ -1,6 +1,6 @@
-"""Failure domains: what hangs together with a file server or the process behind a FUSE mount, by mountinfo.
+"""Failure domains: mounts that hang together with one file server or FUSE process, by mountinfo.
 
-Nothing is touched on a file system that may hang: of a mount only its line in mountinfo is read.
+A file system that may hang is never touched: only its line in mountinfo is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckptprof_collectors.samples import text
 LOCAL = ""
 MAX_TABLES = 16
 MAX_AGE_NS = 1_000_000_000
-# File systems without a device number that wait for nobody but the machine itself. Whatever is not known is apart.
+# Local file systems without a device number. Unknown ones get a domain of their own.
 _LOCAL_FILE_SYSTEMS = frozenset((
     b"aufs", b"bcachefs", b"binfmt_misc", b"bpf", b"btrfs", b"cgroup", b"cgroup2", b"configfs", b"debugfs", b"devpts",
     b"devtmpfs", b"efivarfs", b"fusectl", b"hugetlbfs", b"mqueue", b"overlay", b"proc", b"pstore", b"ramfs", b"rootfs",
@@ -32,7 +32,7 @@ _FUSE_USER = re.compile(rb"(?:^|[ ,])user_id=([0-9]{1,10})(?:,|$)")
 def mount_domain(mount: RawMount) -> str:
     """Domain of a mount: one for all local ones, one for each file server, one for each FUSE mount of root.
 
-    All FUSE mounts of one user are one domain: however many he makes that never answer, they hold up one thread.
+    All FUSE mounts of one user are one domain: any number of hung ones blocks one thread only.
     """
     if is_fuse(mount.fs_type):
         user = _FUSE_USER.search(mount.options)
@@ -47,11 +47,11 @@ def mount_domain(mount: RawMount) -> str:
 
 @dataclass(frozen=True)
 class MountFacts:
-    """One mount: what hangs with it, and what must be known before a file system is asked anything."""
+    """One mount: its domain, and what must be known before its files are accessed."""
 
     domain: str
-    is_fuse: bool  # its server decides who may do what, and no mode of a file
-    is_stacked: bool  # an overlay is as slow as what lies below it, of which mountinfo says nothing that holds
+    is_fuse: bool  # its server checks permissions, instead of file modes
+    is_stacked: bool  # an overlay is as slow as its layers, which mountinfo does not show reliably
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ class MountTable:
 
 
 class FailureDomains:
-    """Reads the mounts of a process; those of a namespace are read again when a second has passed."""
+    """Reads the mounts of a process; those of a namespace are cached for a second."""
 
     def __init__(self) -> None:
         self._tables: dict[bytes, MountTable] = {}
         self._parsed: dict[bytes, tuple[dict[int, MountFacts], dict[bytes, str]]] = {}
 
     def mount_table(self, folder: bytes, *, since_ns: int | None = None) -> MountTable:
-        """Mounts that the process of a folder in /proc sees, read since then; raises OSError.
+        """Mounts of a process, by its folder in /proc, read at `since_ns` or later; raises OSError.
 
         Empty if it has ended. By default they may be a second old.
         """
@@ -111,5 +111,5 @@ class FailureDomains:
 
 def _limit_tables(tables: dict[bytes, _Value]) -> None:
     if len(tables) >= MAX_TABLES:
-        with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread was here, too
+        with contextlib.suppress(StopIteration, KeyError, RuntimeError):  # another thread did the same
             del tables[next(iter(tables))]

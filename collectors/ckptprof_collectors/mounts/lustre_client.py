@@ -1,11 +1,11 @@
-"""What the client of Lustre counted for each file system: calls (llite), and requests to each target (osc, mdc).
+"""Counters of the Lustre client for each file system: calls (llite), and requests to each target (osc, mdc).
 
-Where that stands: /proc/fs/lustre up to 2.10, since 2.12 the counters in /sys/kernel/debug/lustre, which only root may
-enter, and the settings in /sys/fs/lustre (lustre/obdclass/lprocfs_status.c). Names end in the same hexadecimal number,
-`scratch-ffff88105db50000` and `scratch-OST0000-osc-ffff88105db50000`, for what belongs to one mount. Which mount that
-is nothing says but an ioctl on the mount, which may hang: of a file system that is mounted twice the sum is told.
+Their place is /proc/fs/lustre up to 2.10; since 2.12 the counters are in /sys/kernel/debug/lustre, which only root may
+enter, and the settings in /sys/fs/lustre (lustre/obdclass/lprocfs_status.c). Entries of one mount end in the same
+hexadecimal number, as `scratch-ffff88105db50000` and `scratch-OST0000-osc-ffff88105db50000`. Only an ioctl on the mount
+would show which mount that is, and it may hang: for a file system mounted twice the sum is reported.
 
-Nothing is kept open: there may be hundreds of targets.
+No file stays open: there may be hundreds of targets.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from ckptprof_collectors.kernelfs import (
 from ckptprof_collectors.samples import ClientOperation, ClientSample, ClientTarget, MountInfo
 
 REVIEW_SECONDS = 10.0  # file systems are mounted and unmounted
-MAX_TARGETS = 256  # of one file system are told, of those that were asked for anything;
-MAX_READ_TARGETS = 4096  # are read, for the sums
-TARGETS_PER_READ = 4  # targets whose connection and settings are looked at with each reading
+MAX_TARGETS = 256  # reported for one file system, of those in use;
+MAX_READ_TARGETS = 4096  # read, for the sums
+TARGETS_PER_READ = 4  # targets whose connection and settings are read in each round
 _CLIENT = re.compile(r"(.+)-([0-9a-f]{8,16})")
 _TARGET = re.compile(r"(.+)-((?:OST|MDT)[0-9a-f]{4})-(?:osc|mdc)-([0-9a-f]{8,16})")
 _VERSION = re.compile(r"\d{1,9}\.\d{1,9}\.\d{1,9}\S*")
 _CALLS = ("read", "write", "open", "close", "create", "mkdir", "rename", "unlink", "fsync", "truncate", "page_fault")
-_CALLS_OF = {"reads": "read_bytes", "writes": "write_bytes"}  # how many moved the bytes that were asked for
+_CALLS_OF = {"reads": "read_bytes", "writes": "write_bytes"}  # number of calls with these bytes
 _DATA = ("ost_read", "ost_write", "read_bytes", "write_bytes")
-_SETTLED = (None, "FULL", "IDLE")  # states of a connection; None: not seen
+_SETTLED = (None, "FULL", "IDLE")  # states of a connection; None: not observed
 _REQUESTS = ("ost_read", "ost_write", "ost_sync", "ost_punch")
 _METADATA_REQUESTS = ("req_waittime",)  # all requests together
 _BYTES = ("hybrid_read_bytes", "hybrid_write_bytes", "cached_read_bytes", "pcc_hit_bytes", "pcc_attach_bytes")
 _OCCURRENCES = ("hybrid_noswitch", "hybrid_writesize_switch", "hybrid_readsize_switch", "pcc_attach", "pcc_auto_attach",
           "pcc_detach")  # fmt: skip
 _SETTINGS = ("hybrid_io", "hybrid_io_write_threshold_bytes", "hybrid_io_read_threshold_bytes")
-_GAUGES = {  # of a target: the file, and what it counts in
+_GAUGES = {  # of a target: file and unit
     "grant_bytes": ("cur_grant_bytes", 1),
     "dirty_bytes": ("cur_dirty_bytes", 1),
     "max_dirty_bytes": ("max_dirty_mb", 1 << 20),
 }
 
-# stats (obdclass/lprocfs_status.c): name, how often, unit, and, of those that keep it, the least, the most and the sum
+# stats (obdclass/lprocfs_status.c): name, number, unit and, for some, minimum, maximum and sum
 #     req_waittime              18215581 samples [usec] 69 1348857 110282569237 8342874290406023
-# What has not been counted yet has no line. Any write to the file begins all of them anew.
+# A counter at zero has no line. Any write to the file resets all of them.
 _UNITS = {b"[bytes]": "bytes", b"[usec]": "usec", b"[usecs]": "usec"}
 _IMPORT = re.compile(rb'^ *(state|current_connection|timeouts): +"?([^"\s]+)', re.MULTILINE)
 _TRANSPORTS = {
@@ -69,7 +69,7 @@ class StatsCounter(NamedTuple):
     """One counter."""
 
     times: int
-    total: int | None  # in its unit; None: it keeps no sum, or none that can be
+    total: int | None  # in its unit; None: it has no sum, or an impossible one
     unit: str | None = None  # bytes | usec; None: another
 
     def total_in(self, unit: str) -> int | None:
@@ -81,7 +81,7 @@ class TargetImport(NamedTuple):
     """The client's connection with one target."""
 
     state: str | None = None  # FULL: it works
-    address: str | None = None  # of the server that the target is on now
+    address: str | None = None  # of the target's current server
     transport: str | None = None
     timeouts: int | None = None
 
@@ -127,11 +127,11 @@ def parse_import(data: bytes) -> TargetImport:
 
 
 class _LustreFile:
-    """One that stands in one of several folders."""
+    """A file in one of several possible folders."""
 
     def __init__(self, folders: Sequence[Path], name: str) -> None:
         self._paths = [f"{folder}/{name}" for folder in folders]
-        self.is_denied = False  # there may be one, where this process must not look
+        self.is_denied = False  # a folder without permission may have it
 
     def read(self) -> bytes | None:
         denied = False
@@ -152,13 +152,13 @@ class _LustreFile:
 
 
 class _StatsFile(_LustreFile):
-    """One `stats`, parsed when it differs in more than its time."""
+    """One `stats` file, parsed if more than its time changed."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         super().__init__(folders, "stats")
         self._body: bytes | None = None
-        self.has_changed = False  # with the last look
-        self.counts: dict[str, StatsCounter] | None = None  # None: not seen
+        self.has_changed = False  # at the last refresh
+        self.counts: dict[str, StatsCounter] | None = None  # None: not observed
 
     def refresh(self) -> None:
         data = self.read()
@@ -180,23 +180,23 @@ class _LustreTarget:
         self._slots = _LustreFile(folders, "max_rpcs_in_flight")
         self._gauges = {name_: (_LustreFile(folders, file), unit) for name_, (file, unit) in _GAUGES.items()}
         self.refresh()
-        self._timeouts = self.connection.timeouts or 0  # before anybody looked
+        self._timeouts = self.connection.timeouts or 0  # at the first read
 
     @property
     def is_used(self) -> bool:
-        """Whether it is seen to be asked for data, or has names: most of hundreds of OSTs have been pinged only."""
+        """It had data requests, or is an MDT: most of hundreds of OSTs have been pinged only."""
         counts = self.stats.counts
         return counts is not None and (not self.has_data or not counts.keys().isdisjoint(_DATA))
 
     @property
     def timeouts(self) -> int | None:
-        """How many requests had no answer in time since it was looked at first."""
+        """Requests without an answer in time since the first read."""
         now = self.connection.timeouts
         return None if now is None else max(0, now - self._timeouts)
 
     @property
     def is_active(self) -> bool:
-        """Whether its connection is to be looked at each time: it was asked for something, or has none that works."""
+        """Its connection is read each time: it had requests, or is not connected."""
         return self.stats.has_changed or self.connection.state not in _SETTLED
 
     def read_import(self) -> None:
@@ -220,7 +220,7 @@ class _LustreClient:
         self._settings = {name: _LustreFile(folders, name) for name in _SETTINGS}
 
     def refresh(self, targets: Mapping[str, Sequence[Path]]) -> None:
-        """Take these for its targets, and look at its settings: which of them there are differs by version."""
+        """Set its targets, and read its settings, which differ by version."""
         values = {name: file.read_number() for name, file in self._settings.items()}
         self.settings = {name: value for name, value in values.items() if value is not None}
         previous_targets = {target.name: target for target in self.targets}
@@ -236,8 +236,8 @@ class LustreClients:
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._roots = (fs.sys / "kernel/debug/lustre", fs.sys / "fs/lustre", fs.proc / "fs/lustre")
         self._clock = clock
-        self._clients: dict[tuple[str, str], _LustreClient] = {}  # by the name of the file system, and the number
-        self._devices: dict[tuple[int, int], str] = {}  # of mounts: the name of the file system
+        self._clients: dict[tuple[str, str], _LustreClient] = {}  # by file system name and number
+        self._devices: dict[tuple[int, int], str] = {}  # st_dev of a mount -> file system name
         self._version = ""
         self._turn = 0
         self._review_at = 0.0
@@ -279,7 +279,7 @@ class LustreClients:
         self._version = next((one[0] for one in versions if one), "")
 
     def _list(self, kind: str, pattern: re.Pattern[str]) -> list[tuple[re.Match[str], list[Path]]]:
-        """List what there is of a kind: its name, and its possible folders."""
+        """List the entries of a kind: name, and possible folders."""
         names: set[str] = set()
         for root in self._roots:
             with suppress(OSError):

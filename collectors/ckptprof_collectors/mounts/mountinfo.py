@@ -12,7 +12,7 @@ from ckptprof_collectors.kernelfs import KernelFile, KernelFs, UnavailableError,
 from ckptprof_collectors.mounts.remote_servers import parse_addresses, parse_server
 from ckptprof_collectors.samples import EntityGone, FuseSample, MountInfo, Sample, text
 
-# Their superblocks have an anonymous device (major 0) although a block device carries them. FUSE is not among them: any
+# Their superblocks have an anonymous device (major 0) although they are on a block device. FUSE is not among them: any
 # user may mount one with a source of his choice (a real fuseblk has a real device number).
 ANONYMOUS_ON_DISK = {b"btrfs", b"bcachefs"}
 _OCTAL = re.compile(rb"\\([0-3][0-7]{2})")
@@ -28,10 +28,10 @@ def is_fuse(fs_type: bytes) -> bool:
 
 
 class FuseConnections:
-    """How many requests of each FUSE mount wait for an answer (Documentation/filesystems/fuse.rst: fusectl).
+    """Unanswered requests of each FUSE mount (Documentation/filesystems/fuse.rst: fusectl).
 
-    `waiting` counts what was handed to the file system's process, or is about to be, and has no answer: a gauge of how
-    long it takes. The control file system is mounted by systemd on most hosts; where it is not, `waiting` is None.
+    `waiting` counts requests passed to the file system's process, or queued for it, without an answer: a gauge of its
+    load. The control file system is mounted by systemd on most hosts; where it is not, `waiting` is None.
     """
 
     def __init__(self, fs: KernelFs) -> None:
@@ -40,10 +40,10 @@ class FuseConnections:
         self._previous: dict[tuple[int, int], FuseSample] = {}
 
     def set_devices(self, devices: Iterable[tuple[int, int]]) -> None:
-        """Take these (major, minor) of FUSE mounts for those that are there."""
+        """Set the (major, minor) of the present FUSE mounts."""
         followed = set(sorted(set(devices))[:MAX_CONNECTIONS])
         for device in [device for device in self._files if device not in followed or self._files[device] is None]:
-            self._drop(device)  # what could not be had may be there now
+            self._drop(device)  # a file that was missing may exist now
         for device in followed - self._files.keys():
             major, minor = device
             try:
@@ -84,7 +84,7 @@ class RawMount:
     __slots__ = ("fs_type", "major", "minor", "mount_id", "mount_point", "options", "root", "source")
 
     def __init__(self, line: bytes) -> None:
-        """Take a line without its newline; raises ValueError if it is none of mountinfo."""
+        """Parse a line without its newline; raises ValueError if it is malformed."""
         fields = line.split(b" ")
         dash = fields.index(b"-", 6)  # after any number of optional fields
         major, _, minor = fields[2].partition(b":")
@@ -118,7 +118,7 @@ def _raw_mount(line: bytes) -> RawMount | None:
 def find_mount(mounts: Sequence[RawMount], path: bytes) -> RawMount | None:
     """Find the mount of an absolute path without symlinks; of mounts on one place the last hides the others.
 
-    Nothing is touched on the file system itself: a dead NFS server cannot hold us up.
+    The file system itself is not touched: a dead NFS server cannot block the caller.
     """
     deepest: RawMount | None = None
     for mount in mounts:
@@ -161,7 +161,7 @@ def device_of_node(fs: KernelFs, path: bytes) -> str | None:
 def host_mounts(fs: KernelFs) -> Path:
     """Folder in /proc of a process with the host's mounts: init in a container that has the host's pids.
 
-    A container's root is another one. A service has mounts of its own, too, but the host's root: its own are meant.
+    A container has another root. A service has its own mounts, too, but the host's root: then its own are used.
     """
     own, init = fs.proc / "self", fs.proc / "1"
     if not has_host_pids(fs):
@@ -191,7 +191,7 @@ class MountReader:
         except OSError as error:
             raise UnavailableError(f"/proc/self/mountinfo: {error.strerror}") from error
         self._infos: dict[int, MountInfo] = {}
-        self.mounts: Sequence[MountInfo] = ()  # those that are there: another sequence whenever one of them changed
+        self.mounts: Sequence[MountInfo] = ()  # present ones: a new sequence object after each change
         self._data: bytes | None = None
         self._fuse = FuseConnections(fs)
         self._poll: select.poll | None = None

@@ -1,6 +1,6 @@
-"""What NFS clients count: mountstats of /proc (fs/nfs/super.c nfs_show_stats, net/sunrpc/stats.c).
+"""Counters of NFS clients: mountstats of /proc (fs/nfs/super.c nfs_show_stats, net/sunrpc/stats.c).
 
-Reading it asks no server. Only NFS has blocks with `statvers=`: those are looked for, and what lies between is skipped.
+A read queries no server. Only NFS has blocks with `statvers=`: others are skipped.
 Versions 1.0 and 1.1 of its operations differ by a ninth number, the errors (kernel 5.3).
 """
 
@@ -20,7 +20,7 @@ _MS = 1000
 _OPTIONS = ("rsize", "wsize", "nconnect", "timeo", "retrans")
 _DELAY = 24  # of the events: NFSIOS_DELAY in include/linux/nfs_iostat.h
 _SENDS, _IN_USE, _BACKLOG, _SLOTS = 5, 8, 9, 10  # of a transport, after its name
-_MISSING_NUMBERS = {b"tcp": 0, b"rdma": 0, b"udp": 3}  # of the numbers before these: UDP counts no connecting
+_MISSING_NUMBERS = {b"tcp": 0, b"rdma": 0, b"udp": 3}  # of the numbers before these: UDP has no connections
 
 
 class NfsClients:
@@ -32,7 +32,7 @@ class NfsClients:
             self._file = KernelFile(host_mounts(fs) / "mountstats", chunk=1 << 16)
         except PermissionError:  # only its owner may read it of another process, unlike mountinfo
             self._file = KernelFile(fs.proc / "self" / "mountstats", chunk=1 << 16)
-        # by device, of its block what tells whether anything was asked since, and what the block says
+        # by device: the part of its block that changes with each request, and the parsed block
         self._previous: dict[tuple[int, int], tuple[bytes, ClientSample]] = {}
 
     def read(self, mounts: Sequence[MountInfo]) -> Sequence[ClientSample]:
@@ -177,7 +177,7 @@ def _transport(transports: Sequence[Sequence[bytes]]) -> dict[str, Any]:
         "sends": together(_SENDS),
         "backlog": together(_BACKLOG),
         "in_use": together(_IN_USE),
-        "slots": None if named[0][0] == b"rdma" else slots,  # whose further numbers are of another kind
+        "slots": None if named[0][0] == b"rdma" else slots,  # whose further numbers have another meaning
     }
 
 

@@ -1,4 +1,4 @@
-"""How each remote file system writes its server into the source of a mount: knowledge as data."""
+"""The format of the server in a mount's source, for each remote file system: a table."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whether the client of WekaFS is up, which is all that its driver tells by files: /proc/wekafs/interface.
+"""State of the WekaFS client, the only value that its driver shows in a file: /proc/wekafs/interface.
 
-Its data goes through processes of its own, by DPDK past the kernel or by UDP.
+Its data goes through its own processes, by DPDK, which bypasses the kernel, or by UDP.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The TCP sockets of a network namespace, with what the kernel counts of each: inet_diag (`ss -tin`), unprivileged.
+"""The TCP sockets of a network namespace, with their kernel counters: inet_diag (`ss -tin`), unprivileged.
 
-Own parsing of one message (include/uapi/linux/{inet_diag,tcp}.h). It is asked for in its older form, which tells of
-IPv4 and IPv6 together: the kernel walks through its whole table of connections for each question, and on a large host
-the table has half a million places (measured: 0.15 ms for 262,144). A socket that moved nothing costs a comparison.
+Own parsing of one message (include/uapi/linux/{inet_diag,tcp}.h). The request has the older form, which covers IPv4 and
+IPv6 together: the kernel walks its whole table of connections for each request, and on a large host the table has half
+a million slots (measured: 0.15 ms for 262,144). An idle socket costs one comparison.
 
-A socket is known by its cookie, which the kernel never gives twice (net/core/sock_diag.c). The table changes between
-two parts of an answer: one that is missing in it is not forgotten at once. Of those that close between two looks the
-kernel tells on its own, while that is asked for.
+A socket is identified by its cookie, which the kernel never reuses (net/core/sock_diag.c). The table changes between
+two parts of an answer: a socket that is missing in one is not forgotten at once. Sockets that close between two polls
+are reported by the kernel's own messages, if subscribed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.networks.netlink import DONE, ERROR, HEADER, MAX_PARTS, SOCK_DIAG, Netlink
 
 MAX_SOCKETS = 8192
-MAX_ABSENT_DUMPS = 16  # a socket is forgotten when so many answers in a row do not have it
+MAX_ABSENT_DUMPS = 16  # a socket is forgotten when it is missing in so many answers in a row
 _GET_SOCKETS = 18  # TCPDIAG_GETSOCK, inet_diag_rcv_msg_compat() in net/ipv4/inet_diag.c
 _INFO = 2  # INET_DIAG_INFO
 _ESTABLISHED, _CLOSE_WAIT, _STATE_LISTEN = 1, 8, 10
@@ -41,27 +41,27 @@ _OWNER_AT = HEADER.size + 64
 _ATTRIBUTES_AT = HEADER.size + 72
 _ATTRIBUTE = struct.Struct("=HH")
 _GAUGE = struct.Struct("=I")
-_AGO = struct.Struct("=I4xI")  # ms since it sent last, and received
+_AGO = struct.Struct("=I4xI")  # ms since the last send, and the last receive
 _AGO_AT, _RTT_AT = 4 + 44, 4 + 68  # in the attribute with tcp_info; us
 _COUNTED_FROM, _COUNTED_TO = 4 + 120, 4 + 216
 # acked, received, segments x2, not sent, min_rtt, segments x2, delivery rate, busy, rwnd, sndbuf, delivered x2, sent,
-# retransmitted; kernels before 4.19 end before the last two, before 4.10 before `busy`
+# retransmitted; kernels before 4.19 lack the last two, before 4.10 all from `busy` on
 _COUNTED = struct.Struct("=QQ12xI8xQQQQ8x8xQ")
 _LEAST_LENGTH, _LIMITS_LENGTH = 16, 72
-_JIFFY_NS = 10_000_000  # the longest: ages are told in whole ones
+_JIFFY_NS = 10_000_000  # the longest: ages are in whole jiffies
 _NEVER = 0xFFFFFFFF  # min_rtt before the first
 _MAPPED = bytes(10) + b"\xff\xff"  # IPv4 within IPv6
 _MAX_COUNTER = 1 << 63
 
-DESTROYED = 20  # SOCK_DIAG_BY_FAMILY, as of a question to it
+DESTROYED = 20  # SOCK_DIAG_BY_FAMILY, as in a request
 _GROUPS = 1 << 0 | 1 << 2  # SKNLGRP_INET_TCP_DESTROY, SKNLGRP_INET6_TCP_DESTROY
-_MAX_CLOSED_MESSAGES = 1024  # at once: the kernel has room for some hundreds
+_MAX_CLOSED_MESSAGES = 1024  # at once: the kernel buffers some hundreds
 _SO_ATTACH_FILTER = 26
 _INSTRUCTION = struct.Struct("=HBBI")  # sock_filter
 _HALF, _WORD, _IS, _END = 0x28, 0x20, 0x15, 0x06  # BPF_LD | BPF_H | BPF_ABS, BPF_LD | BPF_W | BPF_ABS, BPF_JMP, BPF_RET
 # tcpi_bytes_acked and tcpi_bytes_received, behind nlmsghdr, inet_diag_msg, the protocol and the head of tcp_info
 _ACKED_AT, _RECEIVED_AT = 220, 228
-# All but the lowest sixteen bits of one of them: less than 64 KiB tell nothing, and most connections move less.
+# All but the lowest sixteen bits of one of them: below 64 KiB there is no evidence, and most connections transfer less.
 _FILTER = b"".join(
     _INSTRUCTION.pack(*one)
     for one in (
@@ -76,14 +76,14 @@ _FILTER = b"".join(
 
 
 class ClosedSockets(Netlink):
-    """One socket to which the kernel tells of those that close, from now on, with what each had counted (`ss -E`).
+    """A subscription to TCP sockets that close, with their final counters (`ss -E`).
 
-    Unprivileged (net/core/sock_diag.c, since Linux 4.2). Who opens connections for one save, as s3torchconnector does,
-    has closed most of them before anybody looks.
+    Unprivileged (net/core/sock_diag.c, since Linux 4.2). A program that opens connections for one save, as
+    s3torchconnector does, has closed most of them before the next poll.
     """
 
     def __init__(self) -> None:
-        """Listen; raises UnavailableError."""
+        """Subscribe; raises UnavailableError."""
         super().__init__(SOCK_DIAG, "sockets that close")
         program = ctypes.create_string_buffer(_FILTER)
         head = struct.pack("HP", len(_FILTER) // _INSTRUCTION.size, ctypes.addressof(program))  # sock_fprog
@@ -96,14 +96,14 @@ class ClosedSockets(Netlink):
             raise UnavailableError(f"sockets that close: {error.strerror}") from error
 
     def read_messages(self) -> Iterator[bytes]:
-        """Yield what was told since, a message for each; raises OSError if some were lost."""
+        """Yield the new messages, one for each socket; raises OSError if some were lost."""
         with suppress(BlockingIOError):
             for _ in range(_MAX_CLOSED_MESSAGES):
                 yield self.receive()
 
 
 class TcpCounters(NamedTuple):
-    """What one socket has counted; None: this kernel does not."""
+    """Counters of one socket; None: not in this kernel."""
 
     bytes_acked: int
     bytes_received: int
@@ -116,7 +116,7 @@ class TcpCounters(NamedTuple):
 
 
 class TcpSocket:
-    """One connection, as it was when it was last seen to change."""
+    """One connection at its last observed change."""
 
     __slots__ = (
         "counters",
@@ -140,9 +140,9 @@ class TcpSocket:
         self.local_port, self.remote_port = _PORTS.unpack_from(data, at + _PORTS_AT)
         self.uid, self.inode = _OWNER.unpack_from(data, at + _OWNER_AT)
         self.counters = b""
-        self.is_closed_here = False  # its process is done with it; what it still sends, or tries to, is the kernel's
+        self.is_closed_here = False  # closed by its process; the kernel may still send buffered data
         self.rtt_us = 0
-        self.sent_ns = self.received_ns = 0  # CLOCK_MONOTONIC, when it did so last, to some milliseconds
+        self.sent_ns = self.received_ns = 0  # CLOCK_MONOTONIC of the last send and receive, to some milliseconds
         self.observed_turn = 0
 
     def counts(self) -> TcpCounters:
@@ -171,19 +171,19 @@ S = TypeVar("S", bound=TcpSocket)
 
 
 class TcpTable(Generic[S]):
-    """All connections, from one look to the next."""
+    """All connections, compared from one poll to the next."""
 
     def __init__(self, kind: type[S]) -> None:
-        """Look once, to see whether it can be had; a socket is made of this `kind`. Raises UnavailableError."""
+        """Poll once, as a test; sockets are made as objects of `kind`. Raises UnavailableError."""
         self._kind = kind
         self._netlink = Netlink(SOCK_DIAG, "sock_diag")
         self._closings: ClosedSockets | None = None
-        self.listening: frozenset[int] = frozenset()  # the ports at which this host takes connections
-        self.omitted = 0  # sockets for which there was no room at the last look
+        self.listening: frozenset[int] = frozenset()  # ports on which this host accepts connections
+        self.omitted = 0  # sockets beyond the limit at the last poll
         self._sockets: dict[bytes, S] = {}
         self._turn = 0
-        self._polled_ns = 0  # when the latest look began
-        self._usual_layout = _message_layout(_ATTRIBUTES_AT, 0)  # how the message before was laid out,
+        self._polled_ns = 0  # start of the last poll
+        self._usual_layout = _message_layout(_ATTRIBUTES_AT, 0)  # layout of the previous message,
         self._info = b""  # and the head of its attribute with tcp_info
         try:
             self.poll()
@@ -195,20 +195,20 @@ class TcpTable(Generic[S]):
             raise UnavailableError(f"TCP sockets: {reason}") from error
 
     def follow_closed(self) -> None:
-        """Have the kernel tell of sockets that close, from now on; where it cannot, looks tell what they saw last."""
+        """Subscribe to closing sockets; where that is not possible, the last poll counts."""
         if self._closings is None:
             with suppress(UnavailableError):
                 self._closings = ClosedSockets()
 
     def forget(self) -> None:
-        """Know of no socket, and follow none: the next look finds all of them anew."""
+        """Drop all sockets and the subscription: the next poll finds all of them again."""
         self._sockets.clear()
         if self._closings is not None:
             self._closings.close()
             self._closings = None
 
     def open_sockets(self) -> Iterator[S]:
-        """Yield the sockets that were there at the last look."""
+        """Yield the sockets of the last poll."""
         return (one for one in self._sockets.values() if self.is_open(one))
 
     def is_open(self, one: S) -> bool:
@@ -227,20 +227,20 @@ class TcpTable(Generic[S]):
                 break
         self.listening = frozenset(ports)
         if self._closings is not None:
-            with suppress(OSError):  # more of them closed than there was room for
+            with suppress(OSError):  # messages were lost: too many sockets closed
                 for data in self._closings.read_messages():
                     self._ingest_closed(data, changed, before_ns)
         return changed, self._forget_absent()
 
     def _ingest_closed(self, message: bytes, changed: list[S], before_ns: int) -> None:
-        """Take what a socket that closed has counted in the end; one that no look met is gone with this one.
+        """Ingest the final counters of a closed socket; one that no poll has found is new and gone at once.
 
-        One that was reset is in no answer until its process closes it, which may be long after it was forgotten:
-        it has moved nothing since the look before, as one that came and went between two looks has.
+        A socket that was reset is in no answer until its process closes it, which may be long after it was forgotten:
+        it has transferred nothing since the previous poll, unlike a socket that existed only between two polls.
         """
         size, kind, _ = _HEAD.unpack_from(message.ljust(_HEAD.size, b"\0"))
         if kind != DESTROYED or not _ATTRIBUTES_AT < size <= len(message) or self.omitted:
-            return  # who was left out may have counted long before
+            return  # a socket beyond the limit may have counted long before
         info, _ = self._find_info(message)
         is_new = message[_COOKIE_AT : _COOKIE_AT + 8] not in self._sockets
         if info and is_new:
@@ -261,9 +261,9 @@ class TcpTable(Generic[S]):
         return [one for _, one in absent if one.observed_turn == turn - 1]
 
     def _ingest_part(self, data: bytes, changed: list[S], ports: set[int]) -> bool:
-        """Take one part of the answer; return whether it was the last. Raises OSError.
+        """Ingest one part of the answer; return True if it was the last. Raises OSError.
 
-        Most messages are as the one before, of a socket that stands still: for these the loop is as short as can be.
+        Most messages have the layout of the previous one, and are of idle sockets: the loop is short for these.
         """
         sockets, turn, sequence = self._sockets, self._turn, self._netlink.sequence
         at, end = 0, len(data)
@@ -287,13 +287,13 @@ class TcpTable(Generic[S]):
         return False
 
     def _ingest_message(self, data: bytes, at: int, changed: list[S], ports: set[int]) -> int:
-        """Take any message; return how far it is to the next one, 0 if it ends the answer. Raises OSError."""
+        """Ingest any message; return the distance to the next one, 0 if it ends the answer. Raises OSError."""
         size: int
         size, kind, message_sequence = _HEAD.unpack_from(data, at)
         if size < HEADER.size or at + size > len(data):
             raise OSError(errno.EBADMSG, "malformed answer of sock_diag")
         if message_sequence != self._netlink.sequence:
-            pass  # of an answer that was broken off
+            pass  # of an aborted answer
         elif kind in (ERROR, DONE) and self._netlink.ends_answer(kind, data[at + HEADER.size : at + size]):
             return 0
         elif kind == _GET_SOCKETS and size > _ATTRIBUTES_AT:
@@ -313,7 +313,7 @@ class TcpTable(Generic[S]):
 
     @staticmethod
     def _update(one: S, message: bytes, info: int, changed: list[S]) -> None:
-        """Take what a message tells of a socket, if that has changed; `info`: where its tcp_info begins."""
+        """Update a socket by a message, if it changed; `info`: offset of the tcp_info attribute."""
         counters = message[info + _COUNTED_FROM : info + _COUNTED_TO]
         if one.counters == counters:
             return

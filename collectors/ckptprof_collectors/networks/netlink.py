@@ -1,7 +1,7 @@
-"""Netlink: what the kernel lists of an interface, a queue or a socket, asked for as one dump (RFC 3549; netlink(7)).
+"""Netlink: the kernel's lists of interfaces, queues and sockets, requested as dumps (RFC 3549; netlink(7)).
 
-Own parsing of what a header and an attribute are, since a library for all of netlink takes longer to import than the
-sampler to start.
+Own parsing of headers and attributes, since a library for all of netlink takes longer to import than the sampler to
+start.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from ckptprof_collectors.kernelfs import UnavailableError
 ROUTE, SOCK_DIAG = 0, 4  # NETLINK_*
 ERROR, DONE = 2, 3  # NLMSG_*
 HEADER = struct.Struct("=IHHII")  # nlmsghdr
-MAX_PARTS = 4096  # of one answer, some 32 KiB each: a kernel that never ends does not hold us
+MAX_PARTS = 4096  # of one answer, about 32 KiB each: an endless answer cannot block the caller
 DUMP = 0x301  # NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
 _ATTRIBUTE = struct.Struct("=HH")
 _TYPE = 0x3FFF  # without the flags of nested attributes
 _PART_BYTES = 1 << 16
-_SECONDS = 1.0  # it answers at once: only a fault of the kernel's is waited for
+_SECONDS = 1.0  # timeout: the kernel normally answers at once
 
 
 class Netlink:
     """One socket in the agent's own network namespace."""
 
     def __init__(self, family: int, family_name: str) -> None:
-        """Open it; `what` names the family to a person. Raises UnavailableError."""
+        """Open it; `family_name` is for messages. Raises UnavailableError."""
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family)
             self._socket.settimeout(_SECONDS)
         except OSError as error:
             raise UnavailableError(f"{family_name}: {error.strerror}") from error
         self._family_name = family_name
-        self.sequence = 0  # of the last question: what has another one belongs to a dump that was broken off
+        self.sequence = 0  # of the last request: other numbers belong to an aborted dump
 
     def request(self, kind: int, message: bytes, *, flags: int = DUMP) -> None:
-        """Send a question, for all that there is unless `flags` say otherwise; raises OSError."""
+        """Send a request, by default for all entries; raises OSError."""
         self.sequence = (self.sequence + 1) & 0xFFFFFFFF
         self._socket.send(HEADER.pack(HEADER.size + len(message), kind, flags, self.sequence, 0) + message)
 

@@ -1,7 +1,7 @@
 """Network interfaces: counters from /proc/net/dev, links from psutil, the rest from /sys/class/net.
 
 Which interface counts (`countable`), so that a sum counts no byte twice: one with hardware behind it (PCI, virtio, Xen,
-USB: sysfs has `device`) and nothing below it (`lower_*`), for the bytes of a bond, vlan, bridge, team or failover pair
+USB: sysfs has `device`) and nothing below it (`lower_*`), as the bytes of a bond, vlan, bridge, team or failover pair
 pass through one. Representors of SR-IOV functions do not count: the function does. Where no interface has hardware, as
 in a container, those count whose other end is outside this network namespace (veth, macvlan, ipvlan).
 """
@@ -20,7 +20,7 @@ from ckptprof_collectors.kernelfs import KernelFile, KernelFs, UnavailableError,
 from ckptprof_collectors.linetable import LineTable
 from ckptprof_collectors.samples import EntityGone, NicInfo, NicSample, Sample, text
 
-REVIEW_SECONDS = 10.0  # speed and carrier are asked of the driver: not more often than this
+REVIEW_SECONDS = 10.0  # between reads of speed and carrier, which query the driver
 _FIELDS = 16  # eight received, eight sent
 _REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+[vs]f\d+")  # phys_port_name, drivers of switchdev
 
@@ -30,7 +30,7 @@ _Link = tuple[int | None, int | None]  # speed in Mbit/s (0 or less: not known),
 
 def parse_name(line: bytes) -> bytes | None:
     """Raw name in a line of /proc/net/dev; None for its header or its end."""
-    name, colon, _ = line.rpartition(b":")  # numbers hold no colon; names may not, but that is others' promise
+    name, colon, _ = line.rpartition(b":")  # numbers have no colon; names should have none
     return name.lstrip(b" ") or None if colon else None
 
 
@@ -105,7 +105,7 @@ class NicReader:
             }
         here = {read_int(self._folder(name) / "ifindex") for name in names}
         links = {name: read_int(self._folder(name) / "iflink") for name in bottom}
-        return {name for name, link in links.items() if link and link not in here}  # 0: a tunnel with no end
+        return {name for name, link in links.items() if link and link not in here}  # 0: a tunnel without an end
 
     def _info(self, name: bytes, link: _Link | None, *, countable: bool) -> NicInfo:
         folder = self._folder(name)

@@ -1,8 +1,8 @@
-"""Queueing disciplines of the network interfaces: what `tc -s qdisc` shows, asked of the kernel by rtnetlink.
+"""Queueing disciplines of the network interfaces: the data of `tc -s qdisc`, by rtnetlink.
 
-Own parsing of one message (RTM_GETQDISC; include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h). Of a multiqueue
-interface the root sums up its queues, so only roots are told, and what shapes or delays wherever it hangs. `noqueue`
-has neither queue nor numbers.
+Own parsing of one message (RTM_GETQDISC; include/uapi/linux/{rtnetlink,pkt_sched,gen_stats}.h). The root of a
+multiqueue interface sums up its queues, so only roots are reported, and shaping or delaying disciplines at any place.
+`noqueue` has neither a queue nor counters.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TBF_PARMS, _TBF_RATE64, _RATE_AT = 1, 4, 8  # the rate in bytes per second in t
 _NETEM_BYTES, _NETEM_RATE, _NETEM_RATE64 = 24, 6, 8
 _ROOTS = frozenset((0xFFFFFFFF, 0xFFFFFFF1))  # TC_H_ROOT, TC_H_INGRESS
 SHAPERS = frozenset(("tbf", "htb", "hfsc", "cbq", "netem", "cake", "ets", "drr"))
-PAUSE_SECONDS_EACH = 0.002  # hundreds of interfaces, as of containers, are asked after less often
+PAUSE_SECONDS_EACH = 0.002  # per discipline: hundreds of interfaces, as of containers, are read less often
 
 
 class QdiscReader:
-    """Reports each that counts when it changed, and its end."""
+    """Reports each relevant discipline when it changed, and its end."""
 
     name = "qdiscs"
 
@@ -75,7 +75,7 @@ class QdiscReader:
             try:
                 name = self._names[index] = text(socket.if_indextoname(index).encode("utf-8", "surrogateescape"))
             except OSError:
-                return None  # gone meanwhile
+                return None  # removed in between
         return name
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """RDMA ports: /sys/class/infiniband/*/ports/* (Documentation/ABI/stable/sysfs-class-infiniband).
 
 On Ethernet (RoCE) these bytes are not in the counters of the network interface; on InfiniBand those of IPoIB are in
-both. What the fabric says of congestion is in `hw_counters`, which each driver names in its own way.
+both. Congestion counters are in `hw_counters`, with names by driver.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, list_names, parse_counter, read_int, read_text
 from ckptprof_collectors.samples import EntityGone, RdmaInfo, RdmaSample, Sample, text
 
-REVIEW_SECONDS = 10.0  # state and rate are asked of the device
+REVIEW_SECONDS = 10.0  # between reads of state and rate, which query the device
 DATA_UNIT_BYTES = 4  # of port_rcv_data and port_xmit_data: "in units of 4 octets"
-_MAX_UNITS = ((1 << 63) - 1) // DATA_UNIT_BYTES  # all ones are what a device says that has fallen off its bus
-# each counter by the files that may have it, the first that is there (drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa})
+_MAX_UNITS = ((1 << 63) - 1) // DATA_UNIT_BYTES  # a device that fell off its bus reads as all ones
+# counter -> its possible files, the first existing one is used (drivers/infiniband/hw/{mlx5,bnxt_re,irdma,efa})
 _COUNTERS = (
     ("counters/port_rcv_data",),
     ("counters/port_xmit_data",),

@@ -1,7 +1,7 @@
-"""TCP connections by remote address, port and owner: what moved, and what held the sender back (tcp_info).
+"""TCP connections by remote address, port and owner: bytes, and what limited the sender (tcp_info).
 
-Nothing is read while there is nobody whose connections matter. The sums begin at zero with the first look, since what
-a connection did before tells nothing; of those that come later, all counts.
+Nothing is read while no process needs it. The sums start at zero with the first poll, since the earlier traffic of a
+connection is no evidence; new connections are counted from their start.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ckptprof_collectors.networks.netlink import ROUTE, Netlink, parse_attribute
 from ckptprof_collectors.samples import Sample, TcpSample, text
 
 MAX_ENDPOINTS = 256
-REPORT_BYTES = 64 << 10  # what moved less is not told yet,
-REPORT_BUSY_US = 50_000  # nor what was on its way for less,
-FOLLOW_UP_SECONDS = 3.0  # unless as much was told so lately: a store takes its time to answer
-MAX_CPU_SHARE = 0.01  # of a core: tens of thousands of sockets are looked at more seldom
+REPORT_BYTES = 64 << 10  # less traffic is not reported yet,
+REPORT_BUSY_US = 50_000  # nor a shorter busy time,
+FOLLOW_UP_SECONDS = 3.0  # except so long after large traffic: a store may answer late
+MAX_CPU_SHARE = 0.01  # of a core: tens of thousands of sockets are polled less often
 _ZERO_COUNTERS = TcpCounters(0, 0, 0, 0, 0, 0, None, None)
-_MAX_SUM = (1 << 63) - 1  # what is absurd must not end the sampler: no more can be sent
-_SUMMED = 6  # of the counts: the others are gauges
+_MAX_SUM = (1 << 63) - 1  # largest integer of a frame: absurd counters must not end the sampler
+_SUMMED = 6  # the first counters are sums, the others gauges
 
-REREAD_SECONDS = 10.0  # after an address that is not known: it may have come meanwhile
+REREAD_SECONDS = 10.0  # between reads because of an unknown address, which may be new
 LOOPBACK = "lo"
 _RTM_GETADDR, _RTM_NEWADDR = 22, 20
 _MESSAGE = struct.Struct("=BBBBI")  # ifaddrmsg: family, length of the prefix, flags, scope, index
-_ADDRESS, _LOCAL = 1, 2  # IFA_*; of a point-to-point link the first is the other end's
+_ADDRESS, _LOCAL = 1, 2  # IFA_*; on a point-to-point link the first is the peer's
 _MAX_LOWER = 64
 _MAX_DEPTH = 4
 
@@ -81,7 +81,7 @@ class LocalAddresses:
         try:
             name = socket.if_indextoname(index)
         except OSError:
-            return ()  # gone meanwhile
+            return ()  # removed in between
         return tuple(text(os.fsencode(one)) for one in lowest_interfaces(self._net, name))
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ def lowest_interfaces(net: Path, name: str, depth: int = _MAX_DEPTH) -> list[str
 
 
 class ConnectionOwners(Protocol):
-    """Those whose connections matter, and which of them has a socket."""
+    """The processes whose connections are collected, and the owners of sockets."""
 
     turn: int
     users: frozenset[int]
@@ -122,7 +122,7 @@ class ConnectionOwners(Protocol):
 
 
 class AllConnections:
-    """Connections matter, whoever has them."""
+    """All processes' connections are collected, without owners."""
 
     turn = 0
     users: frozenset[int] = frozenset()
@@ -147,9 +147,9 @@ class _OwnedSocket(TcpSocket):
     def __init__(self, data: bytes, at: int) -> None:
         super().__init__(data, at)
         self.counted = _ZERO_COUNTERS
-        self.key: _Key | None = None  # of the endpoint that it was counted for last
-        self.reported_at = -math.inf  # when much of it was counted last
-        self.queried_turn = -1  # the turn of the owners in which its own was looked for
+        self.key: _Key | None = None  # of its endpoint at the last count
+        self.reported_at = -math.inf  # its last large traffic
+        self.queried_turn = -1  # `SocketOwners.turn` of the last search for its owner
 
 
 class _Endpoint:
@@ -162,23 +162,23 @@ class _Endpoint:
     def __init__(self, key: _Key, interfaces: tuple[str, ...]) -> None:
         self._key, self._interfaces = key, interfaces
         self._sums = [0] * _SUMMED
-        self._unobserved = [False] * _SUMMED  # what this kernel does not count
+        self._unobserved = [False] * _SUMMED  # counters missing in this kernel
         self._max_transferred, self._counts, self._rtt_us = (
             0,
             _ZERO_COUNTERS,
             0,
-        )  # of the socket that moved most in this look
+        )  # of the socket with most bytes in this poll
         self._sent_ns = self._received_ns = 0
         self._is_reported = False
-        self.has_strangers = False  # sockets that are open, and of nobody who matters
-        self.sockets = 0  # that are open
+        self.has_strangers = False  # open sockets of other processes
+        self.sockets = 0  # open ones
 
     def start_sample(self) -> None:
         self._max_transferred = 0
         self.sockets = 0
 
     def add(self, one: _OwnedSocket, counts: TcpCounters) -> None:
-        """Add what a socket has counted since; a counter that went back adds nothing."""
+        """Add a socket's new bytes; a counter that decreased adds nothing."""
         for i in range(_SUMMED):
             new, old = counts[i], one.counted[i] or 0
             if new is None:
@@ -224,12 +224,12 @@ class _Endpoint:
 
 
 class TcpEndpoints:
-    """Reports each endpoint whose connections moved something, as it stands."""
+    """Reports the totals of each endpoint whose connections transferred bytes."""
 
     name = "tcp"
 
     def __init__(self, fs: KernelFs, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Ask for the sockets of the agent's own network namespace; raises UnavailableError."""
+        """Open the sockets of the agent's own network namespace; raises UnavailableError."""
         if not fs.is_live:
             raise UnavailableError("TCP sockets are read by netlink, not from files")
         self._table = TcpTable(_OwnedSocket)
@@ -241,10 +241,10 @@ class TcpEndpoints:
 
     def _reset(self) -> None:
         self._table.forget()
-        self._waiting: list[_OwnedSocket] = []  # whose owner could not be looked for yet
-        self._endpoints: OrderedDict[_Key, _Endpoint] = OrderedDict()  # the one that moved last is the last
+        self._waiting: list[_OwnedSocket] = []  # whose owner could not be searched for yet
+        self._endpoints: OrderedDict[_Key, _Endpoint] = OrderedDict()  # the last active one last
         self._others = _Endpoint(_OTHERS, ())
-        self._is_new = True  # what the sockets have counted so far was before our time
+        self._is_new = True  # counters so far are from before the first poll
 
     def read(self) -> Sequence[Sample] | None:
         """Sample what changed since the last call; None: nothing was polled. Raises OSError."""
@@ -262,7 +262,7 @@ class TcpEndpoints:
             for one in changed:
                 if one.counted is _ZERO_COUNTERS:
                     one.counted = one.counts()
-        self._is_new = self._table.omitted > 0  # for whom there is room next time has counted before
+        self._is_new = self._table.omitted > 0  # sockets beyond the limit have counted before they are first included
         touched = self._count(dict.fromkeys([*self._waiting, *changed, *closed]), set(closed))
         self._next = now + (time.thread_time() - start_cpu_seconds) / MAX_CPU_SHARE
         return [endpoint.sample() for endpoint in touched.values()]
@@ -310,7 +310,7 @@ class TcpEndpoints:
             one.key = one.remote, one.local, one.local_port if accepted else one.remote_port, accepted, owner
         elif owner is not None and one.key[4] is None:
             if (before := self._endpoints.get(one.key)) is not None:
-                before.has_strangers = False  # it was none
+                before.has_strangers = False  # its owner is known now
             one.key = *one.key[:4], owner
         endpoint = touched.get(one.key) or self._endpoint(one.key, touched)
         endpoint.add(one, counts)
@@ -361,10 +361,10 @@ class TcpEndpoints:
 
 
 def _is_reportable(one: _OwnedSocket, counts: TcpCounters, *, any_change: bool) -> bool:
-    """Test whether a socket transferred enough since it was counted; `least`: anything is enough."""
+    """Test whether a socket transferred enough since the last count; `any_change`: any byte is enough."""
     transferred = _transferred_bytes(counts, one.counted)
     if not transferred and one.is_closed_here:
-        return False  # it says goodbye to somebody who does not answer, for minutes
+        return False  # its close is retried for minutes, as the peer does not answer
     busy = (counts.busy_us or 0) - (one.counted.busy_us or 0)
     return transferred >= REPORT_BYTES or busy >= REPORT_BUSY_US or (any_change and (transferred > 0 or busy > 0))
 

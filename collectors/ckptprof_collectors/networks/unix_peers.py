@@ -1,4 +1,4 @@
-"""The other ends of local sockets: unix_diag (include/uapi/linux/unix_diag.h), which tells of one socket at a time."""
+"""Peers of local sockets: unix_diag (include/uapi/linux/unix_diag.h), one socket at a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What network interfaces count at the wire: ETHTOOL_GSTATS (include/uapi/linux/ethtool.h), which needs no privilege.
+"""Wire counters of network interfaces: ETHTOOL_GSTATS (include/uapi/linux/ethtool.h), which needs no privilege.
 
-/proc/net/dev does not have what goes past the kernel: RoCE, DPDK, virtual functions. Each driver has its own names, and
-some hundred numbers for each queue: only interfaces with hardware are asked whose driver has one of these names, while
-something trains, and for a hundredth of a core at most.
+/proc/net/dev lacks traffic that bypasses the kernel: RoCE, DPDK, virtual functions. Each driver has its own names, and
+about a hundred counters for each queue: only hardware interfaces whose driver has one of these names are read, while
+something trains, with at most a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, list_names
 from ckptprof_collectors.samples import Sample, WireSample, text
 
 MAX_INTERFACES = 64
-MIN_INTERVAL_SECONDS = 1.0  # between two readings: the driver asks the device
+MIN_INTERVAL_SECONDS = 1.0  # between two reads: the driver queries the device
 MAX_CPU_SHARE = 0.01  # of a core
-REVIEW_SECONDS = 30.0  # interfaces come and go, and a driver may have got other numbers
+REVIEW_SECONDS = 30.0  # between searches for interfaces, whose counters may change
 _SIOCETHTOOL = 0x8946
 _GSSET_INFO, _GSTRINGS, _GSTATS, _SS_STATS = 0x37, 0x1B, 0x1D, 1
 _NAME_BYTES = 32
-# The kernel writes as many numbers as there are now, whatever room it was told of: there is room for all
+# The kernel writes all current counters, whatever length was passed: the buffer has space for all
 _MAX_NUMBERS = 1 << 16
-_MAX_COUNTER = 1 << 63  # a negative number, or nonsense: not seen
+_MAX_COUNTER = 1 << 63  # above it: negative, or invalid
 _NAMES: tuple[tuple[str, re.Pattern[str]], ...] = (  # mlx5, ice, i40e, bnxt_en
     ("rx_bytes", re.compile(r"rx_bytes_phy|rx_bytes\.nic|port\.rx_bytes")),
     ("tx_bytes", re.compile(r"tx_bytes_phy|tx_bytes\.nic|port\.tx_bytes")),
@@ -58,14 +58,14 @@ class _WireInterface:
 
 
 class WireReader:
-    """Reports each interface whose numbers changed."""
+    """Reports each interface whose counters changed."""
 
     name = "wires"
 
     def __init__(
         self, fs: KernelFs, *, call_ethtool: EthtoolCall | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Look for interfaces; raises UnavailableError if none counts at its wire."""
+        """Find the interfaces; raises UnavailableError if none has wire counters."""
         if not fs.is_live and call_ethtool is None:
             raise UnavailableError("the numbers of the wire are read by ioctl, not from files")
         self._net = fs.sys / "class" / "net"
@@ -141,7 +141,7 @@ class WireReader:
         return struct.unpack_from(f"={one.count}Q", self._buffer, 8)
 
     def _ioctl(self, name: str, buffer: mmap.mmap) -> None:
-        """Have the kernel fill the room; raises OSError."""
+        """Let the kernel fill the buffer; raises OSError."""
         import ctypes  # noqa: PLC0415 - only where there is such an interface
 
         where = ctypes.addressof(ctypes.c_char.from_buffer(buffer))

@@ -1,1 +1,1 @@
-"""What /proc/PID tells of processes, their threads, and the files that they have open."""
+"""Processes, their threads and open files, by /proc/PID."""

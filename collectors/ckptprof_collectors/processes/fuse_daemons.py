@@ -1,9 +1,9 @@
-"""Who serves a FUSE mount: the process that has /dev/fuse open for it, and those that speak to the network for it.
+"""Daemons of FUSE mounts: the process that has /dev/fuse open for it, and its helpers with network connections.
 
-A newer kernel says in /proc/PID/fdinfo which mount a descriptor of /dev/fuse is of (`fuse_connection`, since 6.16);
-else the name of the process, and its arguments where several have one name, have to do. Looked at are processes that
-bear the name that the mount does, or that are known to move bytes. sshfs has its connection made by `ssh`, which has
-the other end of a pair of sockets as its standard input.
+A newer kernel shows in /proc/PID/fdinfo the mount of a descriptor of /dev/fuse (`fuse_connection`, since 6.16); else
+the name of the process decides, and its arguments if several have the same name. Candidates are processes with the name
+of the mount's type, and active ones. sshfs connects through `ssh`, whose standard input is the other end of a pair of
+sockets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ckptprof_collectors.processes.process import Process, ProcessGone, list_pid
 from ckptprof_collectors.processes.socket_owners import read_links
 from ckptprof_collectors.samples import FuseDaemon, MountInfo, text
 
-MAX_SCANNED = 64  # processes of which the descriptors are read in one look
+MAX_SCANNED = 64  # processes whose descriptors are read in one search
 MAX_HELPERS = 8
 _DEVICE = b"/dev/fuse"
 _CONNECTION = re.compile(rb"^fuse_connection:\s*(\d{1,10})$", re.MULTILINE)
@@ -31,7 +31,7 @@ _SOCKET = re.compile(rb"socket:\[(\d{1,20})\]$")
 _MINOR_BITS = 20  # include/linux/kdev_t.h
 _COMM_BYTES = 15
 _PID_DIGITS = 10
-_OTHER_NAMES = {"mountpoint-s3": "mount-s3"}  # of the process than of the mount
+_OTHER_NAMES = {"mountpoint-s3": "mount-s3"}  # name in the mount -> name of the process
 PeerFinder = Callable[[Collection[int]], Mapping[int, int]]
 
 
@@ -46,7 +46,7 @@ class FuseDaemons:
     """Finds the processes behind FUSE mounts, each once, and reads what they use."""
 
     def __init__(self, fs: KernelFs, peers: PeerFinder) -> None:
-        """Know of none; `peers` tells the other ends of local sockets, by inode."""
+        """`peers` returns the inodes of the other ends of local sockets."""
         self._fs = fs
         self._peers = peers
         self._found: dict[tuple[int, int], tuple[list[Process], FuseDaemon]] = {}  # by mount; its server is the first
@@ -83,7 +83,7 @@ class FuseDaemons:
         return [mount for key, mount in served.items() if key not in self._found and mount.fs_type != "virtiofs"]
 
     def find(self, mounts: Collection[MountInfo], active_pids: Collection[int]) -> None:
-        """Find who serves these mounts, as far as that can be seen, also among the pids `moving`; raises OSError."""
+        """Find the daemons of these mounts, as far as permitted, also among `active_pids`; raises OSError."""
         named = [(mount, daemon_names(mount)) for mount in mounts]
         every = frozenset(name for _, names in named for name in names)
         pids = list_pids(self._fs)

@@ -1,6 +1,6 @@
-"""Which data files a process has open or mapped, and where in them it is (/proc/PID/{fd,fdinfo,maps}).
+"""Data files that a process has open or mapped, and its positions in them (/proc/PID/{fd,fdinfo,maps}).
 
-Takes no lock that a page fault of the process would wait for: smaps is never read, and maps only when asked.
+No read here takes a lock that a page fault of the process would wait for: smaps is never read, maps only on request.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from ckptprof_collectors.processes.process import Process, ProcessGone
 from ckptprof_collectors.samples import FileScan, MappedFile, OpenFile, text
 
 MAX_FILES = 256
-_DEPTH_FACTOR = 4  # times as many descriptors are listed at once where the latest are no files
-_FIRST_FD_POSITION = 2  # fs/proc/fd.c: in the folder of descriptors each is at its number and these two
+_DEPTH_FACTOR = 4  # growth of the listing while the latest descriptors are no files
+_FIRST_FD_POSITION = 2  # fs/proc/fd.c: the directory offset of a descriptor is its number plus 2
 MAX_AGE_NS = 1_000_000_000
 _MIN_MAPPED_BYTES = 1 << 20
-_GPUDIRECT = b"/dev/nvidia-fs"  # the driver of GPUDirect Storage: who uses it has one of these open
+_GPUDIRECT = b"/dev/nvidia-fs"  # of GPUDirect Storage: its users have one of these open
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
-# a line of /proc/PID/maps: from, to, whether it may be written and is shared, then device, inode and path; no code
+# a line of /proc/PID/maps: start, end, permissions, then device, inode and path; no code
 _PIECE = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) [r-]([w-]-[ps]) [0-9a-f]+ ([0-9a-f]+:[0-9a-f]+ [0-9]+ +/.*)$", re.MULTILINE
 )
-# shm_open(3) knows no folders; Python's tempfile may stage a file there, if $TMPDIR lies there
+# shm_open(3) has no folders; Python's tempfile may create a file there, if $TMPDIR is there
 _IN_MEMORY = re.compile(rb"/dev/shm/(?:[^/]+/.|tmp[0-9a-z_]{8}$)")
 
 
 def is_data_path(path: bytes) -> bool:
     """Test whether `path` may be a data file: no pseudo file, no code, no locale.
 
-    Memory that processes share by name (/dev/shm/NAME) is none; a checkpoint may be kept or staged in a folder there.
+    Memory that processes share by name (/dev/shm/NAME) is none; a folder there may have checkpoints.
     """
     if not path.startswith(b"/") or (path.startswith(_PSEUDO) and not _IN_MEMORY.match(path)):
         return False
@@ -43,17 +43,17 @@ def is_data_path(path: bytes) -> bool:
 
 
 class OpenFileScanner:
-    """The descriptors of one process; keeps its two folders open, so that they cannot become another process's."""
+    """The descriptors of one process; its two folders stay open, so that a reused pid cannot be mistaken for it."""
 
     __slots__ = ("_fd_folder", "_info_folder", "gpudirect", "highest", "process", "raw_paths")
 
     def __init__(self, process: Process, highest: int = 0) -> None:
-        """Open the folders; `highest` is as it was at the last scan. Raises ProcessGone or PermissionError."""
+        """Open the folders; `highest`: that of the last scan. Raises ProcessGone or PermissionError."""
         self.process = process
         self.raw_paths: dict[tuple[int, int], bytes] = {}  # of the last scan: (device, inode) to the path as it is
         self._fd_folder = self._info_folder = -1
         self.gpudirect = False  # the driver of GPUDirect Storage was open at a scan: a process keeps it open
-        self.highest = highest  # descriptor, when they were listed last
+        self.highest = highest  # descriptor of the last listing
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
         try:
             self._fd_folder = os.open(process.folder + b"/fd", flags)
@@ -80,7 +80,7 @@ class OpenFileScanner:
         return FileScan(self.process.pid, self.process.start_ticks, files, mapped, self.gpudirect)
 
     def _newest_descriptors(self) -> Iterator[int]:
-        """Yield the descriptors from the highest down; of tens of thousands hardly more are listed than are taken."""
+        """Yield the descriptors from the highest down; of tens of thousands only a few more are listed than used."""
         depth = 2 * MAX_FILES  # some are no files
         first, above = self.highest - depth, None
         while True:
@@ -117,9 +117,9 @@ class OpenFileScanner:
             finally:
                 os.close(fd)
             if _has_other_inode(info, status.inode) and os.readlink(name, dir_fd=self._fd_folder) != path:
-                return None  # closed and opened again while we looked
+                return None  # closed and reopened in between
         except OSError:
-            return None  # closed while we looked
+            return None  # closed in between
         position, flags = parse_fdinfo(info)
         if position is None or flags is None:
             return None
@@ -144,10 +144,10 @@ class OpenFileScanner:
 
 
 class MappingReader:
-    """The data files that a process has mapped; read again once its memory is not as large as it was, or a second ago.
+    """The data files that a process has mapped; read again when its memory sizes changed, or after a second.
 
-    To map or unmap a file changes how much is mapped, to touch it how much of that is resident; a mapped file that is
-    renamed, or one that makes way for another of its size, changes neither.
+    Mapping or unmapping a file changes the mapped size, touching it the resident size; a rename, or a replacement by a
+    file of the same size, changes neither.
     """
 
     __slots__ = ("_mapped", "_read_ns", "_sizes", "process", "raw_paths", "spent_ns")
@@ -161,7 +161,7 @@ class MappingReader:
         self.spent_ns = 0  # CPU time of all reads so far
 
     def read(self) -> tuple[MappedFile, ...] | None:
-        """Read the mapped files if the sizes of the last `read_stat` differ; None: not allowed. Raises ProcessGone."""
+        """Read the mapped files if the sizes of `Process.sizes` changed; None: not allowed. Raises ProcessGone."""
         sizes, now_ns = self.process.sizes, time.monotonic_ns()
         if not sizes or sizes != self._sizes or now_ns - self._read_ns >= MAX_AGE_NS:
             start_cpu_ns = time.thread_time_ns()
@@ -204,7 +204,7 @@ def read_mappings(process: Process) -> dict[bytes, MappedFile] | None:
 def parse_maps(raw: bytes) -> dict[bytes, MappedFile]:
     """Parse the data files of /proc/PID/maps by path; a newline in a name is an octal escape there.
 
-    A file may be mapped by tens of thousands of pieces: of each only its length is added up.
+    A file may be mapped in tens of thousands of pieces: only their lengths are summed up.
     """
     sizes: dict[bytes, int] = {}
     access: dict[bytes, bytes] = {}

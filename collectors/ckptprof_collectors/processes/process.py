@@ -1,10 +1,10 @@
-"""Processes: who is there, what each has read and written (/proc/PID/{stat,statm,io}), and what it runs.
+"""Processes: list, counters (/proc/PID/{stat,statm,io}) and descriptions.
 
-psutil tells a process's command line, environment and user when it is met; what a loop reads is read raw.
+psutil reads command line, environment and user of a new process; the loop reads raw files.
 
 A descriptor on /proc/PID/io stays bound to the process it was opened for: once that process is gone a read gives ESRCH,
-so that a recycled pid is never mistaken for its predecessor, and the hot loop is reads only. Where too few descriptors
-may be open, files are opened for each read, and the time at which the process started tells whether it is the same.
+so that a reused pid is never mistaken for its predecessor, and the hot loop is reads only. Where too few descriptors
+may be open, files are opened for each read, and the start time of the process is compared.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ckptprof_collectors.samples import ProcessExit, ProcessInfo, ProcessIo, Pro
 
 _PF_KTHREAD = 0x00200000  # include/linux/sched.h, as is the next
 _PF_FORKNOEXEC = 0x00000040  # forked, and no exec since (cleared by fs/exec.c, begin_new_exec)
-# what a process that trains has mapped: a piece of the path in /proc/PID/maps, and the runtime it means
+# mapped by training processes: part of the path in /proc/PID/maps -> runtime
 RUNTIME_MARKS: tuple[tuple[bytes, str], ...] = (
     (b"/libtorch", "torch"),
     (b"/jaxlib/", "jax"),
@@ -50,9 +50,8 @@ class ProcessGone(Exception):  # noqa: N818 - a fact, not a fault
 class Process:
     """One live process; every read raises ProcessGone once it has ended."""
 
-    __slots__ = ("_io_fd", "_previous_io", "_previous_stat", "_stat_fd", "_statm_fd", "folder", "io",
-        "keeps_open", "parent_pid",
-                 "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
+    __slots__ = ("_io_fd", "_previous_io", "_previous_stat", "_stat_fd", "_statm_fd", "folder", "group", "io",
+                 "keeps_open", "parent_pid", "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
 
     def __init__(self, fs: KernelFs, pid: int, *, keeps_open: bool = True) -> None:
         """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
@@ -64,15 +63,15 @@ class Process:
         self._previous_io = self._previous_stat = b""
         self.io: ProcessIo | None = None
         self.stat: ProcessStat | None = None
-        self.sizes: tuple[bytes, ...] = ()  # of its memory, in pages: all that is mapped, and what is resident of files
+        self.sizes: tuple[bytes, ...] = ()  # of its memory, in pages: total, and resident pages of files
         try:
             self._stat_fd = os.open(self.folder + b"/stat", os.O_RDONLY | os.O_CLOEXEC)
             self.uid = os.stat(self.folder).st_uid  # effective; that of a file would be root's where it is not dumpable
             self._io_fd = os.open(self.folder + b"/io", os.O_RDONLY | os.O_CLOEXEC)
             os.pread(self._io_fd, 16, 0)
-            # read last: if this process is still there, the other descriptor is its own and not its successor's
+            # read last: if this process still exists, the other descriptor is its own
             fields = _stat_fields(os.pread(self._stat_fd, 1024, 0))
-            self.parent_pid = int(fields[1])
+            self.parent_pid, self.group = int(fields[1]), int(fields[2])
             self.start_ticks = int(fields[19])
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError) as error:
             self.close()
@@ -84,7 +83,7 @@ class Process:
             self.close()
 
     def read_io(self) -> bool:
-        """Read the counters into `io`; return whether they changed."""
+        """Read the counters into `io`; return True if they changed."""
         try:
             raw = os.pread(self._io_fd, 512, 0) if self.keeps_open else self._read_unkept(b"/io", 512)
         except ProcessLookupError as error:
@@ -96,7 +95,7 @@ class Process:
         return self.io is not None
 
     def read_stat(self, page_bytes: int) -> bool:
-        """Read the scheduler's and the memory's counters into `stat`; return whether they changed."""
+        """Read the counters of scheduler and memory into `stat`; return True if they changed."""
         try:
             raw = os.pread(self._stat_fd, 1024, 0) if self.keeps_open else self._read_unkept(b"/stat", 1024)
             if self.keeps_open and self._statm_fd < 0:
@@ -113,7 +112,7 @@ class Process:
         return self.stat is not None
 
     def check_alive(self) -> None:
-        """Raise ProcessGone if it has ended: what was opened by its pid just now may be another process's."""
+        """Raise ProcessGone if it has ended: files just opened by its pid may be another process's."""
         try:
             if self.keeps_open:  # statm, once it is open: stat adds up all threads, 0.3 ms of 5,000
                 os.pread(self._stat_fd if self._statm_fd < 0 else self._statm_fd, 1, 0)
@@ -123,10 +122,10 @@ class Process:
             raise ProcessGone from error
 
     def _read_unkept(self, name: bytes, size: int) -> bytes:
-        """Read a file that is not kept open; raises ProcessGone if the pid is another process's by now."""
+        """Open and read a file; raises ProcessGone if the pid was reused."""
         try:
             raw = read_once(self.folder + name, size)
-            started = read_start_ticks(self.folder)  # after it: then it was this one's, too
+            started = read_start_ticks(self.folder)  # after the read: then the file was this process's, too
         except (FileNotFoundError, ProcessLookupError) as error:
             raise ProcessGone from error
         if started != self.start_ticks:
@@ -134,7 +133,7 @@ class Process:
         return raw
 
     def close_statm(self) -> None:
-        """Give back what only a watched process needs; it is opened again when wanted."""
+        """Close the descriptor that only a watched process needs; it is reopened when needed."""
         if self._statm_fd >= 0:
             os.close(self._statm_fd)
             self._statm_fd = -1
@@ -214,11 +213,11 @@ def read_parent(fs: KernelFs, pid: int) -> int | None:
 def describe(process: Process, previous: ProcessInfo | None = None) -> ProcessInfo:
     """Describe a process; raises ProcessGone.
 
-    `known` is what was said of it before: that stays once its memory is gone, and all but its name and parent with it.
-    It costs a read of its maps (1 to 3 ms for a large one), so it is asked for rarely.
+    `previous`: the last description, which is retained when the process is exiting and has lost its memory. It costs a
+    read of its maps (1 to 3 ms for a large one), so it is called rarely.
     """
     info = _describe_folder(process.folder, process.run, process.start_ticks, process.parent_pid)
-    maps = _read(process.folder + b"/maps", 16 << 20)  # the last: as long as it has some, the rest was its own
+    maps = _read(process.folder + b"/maps", 16 << 20)  # last: while it has maps, the values before are its own
     process.check_alive()
     if maps == b"" and previous is not None:
         return previous
@@ -259,9 +258,9 @@ def _in_other_network(folder: bytes) -> bool | None:
 
 
 def describe_launchers(process: Process) -> list[ProcessInfo]:
-    """Describe the shells and launchers above a process, up to the next interpreter: nobody else will.
+    """Describe the shells and launchers above a process, up to the next interpreter, which are not watched.
 
-    Their mappings are not read; what is not this user's, or gone meanwhile, ends the list.
+    Their mappings are not read; the list ends at a process of another user, or one that has ended.
     """
     proc = os.path.dirname(process.folder)
     found: list[ProcessInfo] = []

@@ -1,4 +1,4 @@
-"""What a process runs, by its command line, and the few variables of its environment that place it in a job."""
+"""Program of a process, by its command line, and the environment variables that assign it to a job."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ENVIRONMENT_KEYS = frozenset(
 _MAX_VALUE_BYTES = 256
 _INTERPRETERS = (b"python", b"pypy")
 _WITH_VALUE = b"WX"  # options of one letter that take a value, beside -c and -m (`python --help`)
-# what the standard library and similar packages pass to `python -c`: from multiprocessing.spawn import spawn_main; ...
+# `python -c` of the standard library and similar packages: from multiprocessing.spawn import spawn_main; ...
 _POOL = re.compile(rb"\s*(?:import sys;\s*)?from ((?:multiprocessing|multiprocess|billiard|joblib|loky)[.\w]*) import ")
 
 
@@ -57,7 +57,7 @@ def job_owner_variables(
 ) -> dict[str, str]:
     """Variables that name the owner of a process's job; none where no prolog of root recorded the job.
 
-    The cgroup names the job; where it does not, the environment may, for the job has to be of the same user.
+    The cgroup names the job, else the environment; the job must belong to the same user.
     """
     placed = _IN_CGROUP.search(cgroup or "")
     job = environment.get("SLURM_JOB_ID", "") if placed is None else placed[1]
@@ -93,9 +93,8 @@ def _trusted_lines(path: Path) -> list[str]:
 def name_program(arguments: list[bytes], comm: bytes, notebook: bytes = b"") -> bytes:
     """Find the base name of the script, the name of the module, or that of an executable that is no interpreter.
 
-    What a process pool starts is named by the module that it starts; other code of `-c` or standard input has no name.
-    What a debugger or a profiler runs is named, not that; of a notebook's kernel the notebook, as far as its path is
-    known.
+    A worker of a process pool has the name of its module; other code of `-c` or standard input has none. A debugger or
+    profiler gets the name of its target, a notebook kernel that of the notebook, if its path is known.
     """
     rest = iter(arguments[1:])
     program = _run_by_interpreter(arguments, rest, comm)

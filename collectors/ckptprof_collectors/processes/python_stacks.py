@@ -1,10 +1,10 @@
 """The Python stacks of a process, by `py-spy dump --nonblocking`: the one program that ckptprof runs.
 
 py-spy copies the interpreter's memory (process_vm_readv(2)) and neither stops nor changes the process; a stack that
-changed meanwhile is given up and looked at again. It needs CAP_SYS_PTRACE for other users' processes.
-One look at a time runs in a thread of its own, bounded in time and output, with a lower priority than its target's.
-py-spy opens the program of its target. Where that lies on a file system that does not answer, py-spy cannot be killed:
-it is left behind (`abandoned`), and its target is not looked at again.
+changed during the copy is discarded and sampled again. It needs CAP_SYS_PTRACE for other users' processes.
+One sample at a time runs in a separate thread, bounded in time and output, with a lower priority than its target's.
+py-spy opens the program of its target. If that is on a file system that does not answer, py-spy cannot be killed: it is
+left behind (`abandoned`), and its target is not sampled again.
 """
 
 from __future__ import annotations
@@ -35,12 +35,10 @@ MAX_THREADS = 64
 MAX_FRAMES = 64  # of one thread: the innermost, and as many of the outermost
 MAX_NAME = 256  # characters of a function or file
 NICENESS = 5
-_READ_TIME_SHARE = (
-    0.87  # of the time to its first output: so late it reads the stacks, all before is to find them (measured)
-)
-_MAX_FAILURES = 10  # of one process, in a row: then it is left alone
-_MIN_REPORTED_FAILURES = 3  # a look that is not allowed to stop its target fails now and then
-_MAX_REASONS = 8  # that are told
+_READ_TIME_SHARE = 0.87  # of the time to its first output: when it reads the stacks, after finding them (measured)
+_MAX_FAILURES = 10  # of one process, in a row: then it is no longer sampled
+_MIN_REPORTED_FAILURES = 3  # a sample without stopping the target fails now and then
+_MAX_REASONS = 8  # reported
 _FORBIDDEN = "py-spy may not read the process: it needs CAP_SYS_PTRACE, or kernel.yama.ptrace_scope=0 for one's own"
 _UNKILLABLE = "py-spy cannot be killed, because it reads a file system that does not answer"
 
@@ -59,17 +57,17 @@ class _PySpyThread(msgspec.Struct):
 
 
 class StackDump(NamedTuple):
-    """What one run of py-spy told."""
+    """Result of one run of py-spy."""
 
     raw: bytes  # JSON; empty if it failed
     complaint: str  # why it failed
     cost_ns: int  # CPU time
-    read_ns: int  # CLOCK_MONOTONIC, when about it read the stacks
+    read_ns: int  # CLOCK_MONOTONIC, estimated time of reading the stacks
     is_unkillable: bool = False  # py-spy cannot be killed
 
 
 def find_program() -> str | None:
-    """Find py-spy: beside this Python, or in PATH."""
+    """Find py-spy: next to this Python, or in PATH."""
     bundled = os.path.join(os.path.dirname(sys.executable), "py-spy")
     if os.access(bundled, os.X_OK):
         return bundled
@@ -79,19 +77,19 @@ def find_program() -> str | None:
 
 
 class StackSampler:
-    """Takes one look at a time; what is asked for meanwhile is refused."""
+    """Takes one sample at a time; further requests are refused."""
 
     name = NAME
 
     def __init__(self, program: str | None) -> None:
-        """Make it for the program that `find_program` found; the thread starts with the first question."""
+        """`program`: of `find_program`. The thread starts with the first request."""
         self._program = program
         self._requests: queue.Queue[tuple[int, int] | None] = queue.Queue(1)
         self._samples: deque[StackSample] = deque(maxlen=64)
         self._thread: threading.Thread | None = None
         self._failed: dict[tuple[int, int], int] = {}
         self.busy = False
-        self._reason: str | None = None  # why looks fail, or none can be taken
+        self._reason: str | None = None  # why samples fail, or none can be taken
         self._reported: set[str] = set()
         self.samples = self.failures = 0
         self.cost_ns = 0
@@ -113,7 +111,7 @@ class StackSampler:
         return self._failed.get((process.pid, process.start_ticks), 0) < _MAX_FAILURES
 
     def request(self, process: Process) -> bool:
-        """Ask for a look; never waits. Returns whether it will be taken."""
+        """Request a sample; never waits. Returns False if refused."""
         if not self.can_sample(process):
             return False
         if self._thread is None:
@@ -138,7 +136,7 @@ class StackSampler:
         return reason
 
     def _run(self) -> None:
-        RAISED.lower()  # a thread begins as the tick that started it; py-spy has the ambient ones
+        RAISED.lower()  # a thread starts with the capabilities of the tick; py-spy has the ambient ones
         while (question := self._requests.get()) is not None:
             self._sample(*question)
             self.busy = False
@@ -167,11 +165,11 @@ class StackSampler:
         count = _MAX_FAILURES if for_good or complaint == _FORBIDDEN else self._failed.get(process, 0) + 1
         self._failed[process] = count
         with RAISED:  # or the process may be hidden
-            if count >= _MIN_REPORTED_FAILURES and os.path.exists(f"/proc/{process[0]}"):  # else there is no word of it
+            if count >= _MIN_REPORTED_FAILURES and os.path.exists(f"/proc/{process[0]}"):  # else it is not reported
                 self._reason = complaint
 
     def close(self) -> None:
-        """End the thread after its current look, without waiting for it."""
+        """End the thread after its current sample, without waiting for it."""
         if self._thread is not None:
             with contextlib.suppress(queue.Full):
                 self._requests.put_nowait(None)
@@ -192,7 +190,7 @@ def run_py_spy(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECON
                 (os.POSIX_SPAWN_DUP2, out_write, 1),
                 (os.POSIX_SPAWN_DUP2, err_write, 2),
             ],
-            setpgroup=0,  # the keys of a terminal are not for it
+            setpgroup=0,  # signals of a terminal's keys are not for it
             setsigmask=[],
             setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGPIPE],
         )
@@ -277,5 +275,5 @@ def _frames(thread: _PySpyThread) -> tuple[tuple[str, str, int], ...]:
 
 
 def _bounded_name(name: str) -> str:
-    """Bound a name: no lone surrogate, at most MAX_NAME characters; the end of a path is kept."""
+    """Bound a name: no lone surrogate, at most MAX_NAME characters; the end of a path is retained."""
     return text(name.encode("utf-8", "surrogatepass"))[-MAX_NAME:]

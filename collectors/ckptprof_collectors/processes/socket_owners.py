@@ -1,4 +1,4 @@
-"""Which process has a socket open: /proc/PID/fd of those that matter, and of nobody else."""
+"""Owners of sockets: /proc/PID/fd of the selected processes only."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SOCKET = b"socket:["
 
 
 class SocketOwners:
-    """Finds the owners of sockets among some processes; of those that share one, the process that is the oldest."""
+    """Finds the owners of sockets among the selected processes; of those that share one, the oldest."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._processes: dict[tuple[int, int], Process] = {}
         self._clock = clock
         self._next_search = 0.0
-        self.turn = 0  # rises when there is another process to ask
+        self.turn = 0  # rises when a process is added
         self.users: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class SocketOwners:
             BLOCKING_PROCESSES.reading = process.pid
             with contextlib.suppress(OSError, ProcessGone):
                 links = read_links(process.folder + b"/fd").values()
-                process.check_alive()  # they were its own, and not those of another one with its pid
+                process.check_alive()  # the links were its own, not of a process with a reused pid
                 for inode in {links_wanted[link] for link in links if link in links_wanted}:
                     found.setdefault(inode, (process.pid, process.start_ticks))
         BLOCKING_PROCESSES.reading = 0

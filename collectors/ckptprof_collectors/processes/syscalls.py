@@ -1,4 +1,4 @@
-"""What a thread that sleeps is doing, in a word: from the number of its system call and the kernel function it is in.
+"""Classifies what a sleeping thread waits for, by its system call and the kernel function that it is in.
 
 Pure. Numbers are those of x86-64, whatever the machine: `canonical` translates those of arm64
 (arch/x86/entry/syscalls/syscall_64.tbl, include/uapi/asm-generic/unistd.h).
@@ -6,8 +6,8 @@ Pure. Numbers are those of x86-64, whatever the machine: `canonical` translates 
 
 from __future__ import annotations
 
-RUNNING = -1  # on a CPU, or asleep outside any call: in a page fault
-UNKNOWN = -2  # a call that x86-64 has not, or that is not in the table
+RUNNING = -1  # on a CPU, or asleep in a page fault
+UNKNOWN = -2  # a call that does not exist on x86-64, or is not in the table
 
 # name: (number on x86-64, number on arm64 or -1, word)
 CALLS: dict[str, tuple[int, int, str]] = {
@@ -128,7 +128,7 @@ _WORDS = {number: word for number, _, word in CALLS.values()}
 _AWAITS = frozenset({CALLS["wait4"][0], CALLS["waitid"][0]})
 _NAMES = {number: name for name, (number, _, _) in CALLS.items()}
 _FROM_ARM64 = {other: number for number, other, _ in CALLS.values() if other >= 0}
-# the beginnings of kernel functions (wchan) that say more than a call does, or stand for it where it may not be seen
+# prefixes of kernel functions (wchan) that are more specific than a call, or replace it if not permitted
 _WAITS: tuple[tuple[str, str], ...] = (
     ("pipe_", "lock"),  # what is at its other end is another process or thread
     ("anon_pipe_", "lock"),
@@ -150,7 +150,7 @@ _WAITS: tuple[tuple[str, str], ...] = (
     ("poll_schedule", "poll"),
     ("do_select", "poll"),
 )
-_STORAGE_WAITS: tuple[tuple[str, str], ...] = (  # believed only where the call is not known
+_STORAGE_WAITS: tuple[tuple[str, str], ...] = (  # used only if the call is unknown
     ("jbd2_log_wait", "sync"),
     ("xlog_", "sync"),
     ("xfs_log", "sync"),
@@ -190,7 +190,7 @@ def call_name(call: int) -> str | None:
 
 
 def classify(state: str, call: int | None, wait: str | None) -> str:
-    """Classify a sample (see `ThreadSample`) by what its thread was in.
+    """Classify the call or wait of a thread in a sample (see `ThreadSample`).
 
     data | sync | close | create | rename | unlink | metadata | lock | sleep | network | poll | memory | other |
     running | fault (a page came in) | unknown.

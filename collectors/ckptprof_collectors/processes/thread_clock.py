@@ -1,4 +1,4 @@
-"""What one thread of a process did: time on CPU, and the bytes that it moved itself (/proc/PID/task/TID).
+"""Counters of one thread: time on CPU, and its own bytes (/proc/PID/task/TID).
 
 A descriptor stays bound to the thread it was opened for: once that has ended a read gives ESRCH.
 schedstat needs no privilege beyond that of seeing the process, io the same as /proc/PID/io.
@@ -37,7 +37,7 @@ class ThreadClock:
             raise
 
     def read(self, *, with_io: bool) -> ThreadTime | None:
-        """Read the counters, with its bytes if `moved`; None if unchanged. Raises ProcessGone."""
+        """Read the counters, including its bytes if `with_io`; None if unchanged. Raises ProcessGone."""
         try:
             raw = os.pread(self._schedstat_fd, 128, 0)
             counted = self._read_io() if with_io else b""
@@ -62,7 +62,7 @@ class ThreadClock:
             return b""
 
     def close_io(self) -> None:
-        """Give back what only a burst needs."""
+        """Close the descriptor that only a burst needs."""
         if self._io_fd >= 0:
             os.close(self._io_fd)
             self._io_fd = -1

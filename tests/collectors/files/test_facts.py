@@ -329,23 +329,26 @@ def test_a_long_answer_is_given_in_parts_and_lets_others_in(tmp_path: Path, monk
     assert [fact.pid for fact in facts].index(9) < 2_999
 
 
-def test_what_is_asked_again_anyway_is_put_off_where_it_costs_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """For its process, and counted; what is asked in the end is always answered."""
-    monkeypatch.setattr("ckptprof_collectors.files.file_facts.MIDWAY_CPU_SHARE", 1e-9)
+def test_who_asks_pays_for_all_parts_of_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a thread spent is charged to the one who asked, when its answers are consumed."""
     path = tmp_path / "a"
     path.write_bytes(bytes(32))
-    workers = WorkerPool()
-    finder = FactFinder(workers=workers)
-    told = []
-    for pid, midway in ((7, True), (7, True), (9, True), (9, True), (7, False), (7, False)):
-        finder.request(FactQuery(pid, 8, OWN_PROCESS, (os.fsencode(path),), (), 0, is_midway=midway))
-        told.append([fact.pid for fact in all_of(finder)])
+    clock = iter(range(0, 1_000_000, 10))
+    monkeypatch.setattr(time, "thread_time_ns", lambda: next(clock))
+    monkeypatch.setattr("ckptprof_collectors.files.file_facts.SLICE_NS", -1)  # a part for each file
+    finder = FactFinder(workers=WorkerPool())
+    spent: dict[int, list[int]] = {7: [], 9: []}
+    for pid, files in ((7, 1), (9, 3)):
+        paths = [tmp_path / f"{pid}-{n}" for n in range(files)]
+        for one in paths:
+            one.write_bytes(b"")
+        names = tuple(map(os.fsencode, paths))
+        finder.request(FactQuery(pid, 8, OWN_PROCESS, names, (), 0, spend=spent[pid].append))
+    facts = all_of(finder)
+    finder.consume()
 
-    assert told == [[7], [], [9], [], [7], [7]]
-    assert workers.refused == 2
-    assert finder.refused == 0
+    assert sorted(fact.pid for fact in facts) == [7, 9, 9, 9]
+    assert spent == {7: [10] * 2, 9: [10] * 4}
 
 
 def all_of(finder: FactFinder) -> list[FileFact]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.lifecycle import deferred_until_ns, is_followed
+from ckptprof.detect.events.lifecycle import deferred_until_ns, is_final
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_waiting_ends_with_the_writers_unless_a_later_run_may_read_it(
 
 def test_a_durable_save_is_followed_as_long_as_its_clean_up_may_come() -> None:
     """Another is followed as long as the sampler asks whether it is durable."""
-    assert not is_followed(31_000_000_000, durable=True)
-    assert is_followed(33_000_000_000, durable=True)
-    assert not is_followed(33_000_000_000, durable=False)
-    assert is_followed(151_000_000_000, durable=False)
+    assert not is_final(31_000_000_000, durable=True)
+    assert is_final(33_000_000_000, durable=True)
+    assert not is_final(33_000_000_000, durable=False)
+    assert is_final(151_000_000_000, durable=False)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import pytest
 
 from ckptprof.detect.world.starvation import Starvation
+from ckptprof.model import LEFT_OUT
 from ckptprof_collectors.samples import SamplerHealth
 
 SECOND_NS = 1_000_000_000
 
 
-def health(starved_ns: int | None) -> SamplerHealth:
+def health(starved_ns: int | None, left_out: dict[str, int] | None = None) -> SamplerHealth:
     """Return an account of a sampler with this lateness."""
     return SamplerHealth(
         ticks=1, late_ticks=1, lateness_ns=0, dropped_frames=0, cpu_ns=0, rss_bytes=None, watched_processes=0,
-        known_processes=0, read_ns={}, faults={}, starved_ns=starved_ns,
+        known_processes=0, read_ns={}, faults={}, starved_ns=starved_ns, left_out=left_out,
     )  # fmt: skip
 
 
@@ -66,3 +67,23 @@ def test_what_is_old_is_forgotten() -> None:
 
     assert starvation.limitations_during(0, 6 * SECOND_NS) == []
     assert len(starvation.limitations_during(0, 10 * SECOND_NS)) == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "works"),
+    [(1, 4, ""), (1, 6, "stacks"), (9, 16, "stacks, timelines"), (21, 30, ""), (16, 30, "stacks, timelines")],
+)
+def test_what_was_left_out_for_the_budget_is_a_limitation_of_that_time(start: int, end: int, works: str) -> None:
+    """Not what was left out of other processes' files, nor what an older sampler did not count."""
+    starvation = Starvation()
+    for at, left_out in (
+        (5, None), (10, {"files": 9, "stacks": 1}), (15, {"files": 20, "stacks": 1}),
+        (20, {"files": 20, "stacks": 2, "timelines": 7}), (25, {"stacks": 2, "timelines": 7}),
+    ):  # fmt: skip
+        starvation.observe(at * SECOND_NS, health(0, left_out))
+
+    found = starvation.limitations_during(start * SECOND_NS, end * SECOND_NS)
+
+    assert found == ([f"{works}: {LEFT_OUT}"] if works else [])
+    starvation.forget_before(30 * SECOND_NS)
+    assert starvation.limitations_during(0, 30 * SECOND_NS) == []

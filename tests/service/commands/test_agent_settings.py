@@ -57,7 +57,7 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(agent_service, "Agent", lambda options: caught.append(options) or _Ended())
     file = tmp_path / "config.toml"
     file.write_text(
-        'level = "poll"\nrate = 4\nno_metrics = true\nlisten = "0.0.0.0:9"\n'
+        'level = "poll"\nrate = 4\ncpu_budget = 2\nno_metrics = true\nlisten = "0.0.0.0:9"\n'
         'tls_cert = "/c"\ntls_key = "/k"\nclient_ca = "/a"\ntextfile = "/t"\n'
         'timeline_days = 3\nmax_bytes = 16777216\njob_names = true\nmetrics = "minimal"\n'
     )
@@ -65,7 +65,7 @@ def test_the_file_becomes_the_agents_options(tmp_path: Path, monkeypatch: pytest
     assert main(["agent", "--db", "x.db", "--config", str(file)]) == 0
     assert caught == [
         agent_service.AgentOptions(
-            db="x.db", host="0.0.0.0", port=9, serve=False, base_hz=4.0, burst_hz=10.0, level="poll",  # noqa: S104
+            db="x.db", host="0.0.0.0", port=9, serve=False, base_hz=4.0, burst_hz=10.0, level="poll", cpu_budget=0.02,  # noqa: S104
             tls_cert=Path("/c"), tls_key=Path("/k"), client_ca=Path("/a"), textfile=Path("/t"),
             timeline_days=3, max_bytes=1 << 24, job_names=True, minimal=True,
         )

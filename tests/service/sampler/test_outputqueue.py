@@ -52,3 +52,27 @@ def test_a_queue_that_waits_is_not_copied() -> None:
     assert most < 300_000
     queue.close()
     os.close(read_fd)
+
+
+def test_a_reader_that_is_behind_slows_the_sampler_down() -> None:
+    """Before anything is dropped, and not where the pipe takes all that half a second made."""
+    read_fd, write_fd = os.pipe()
+    queue = OutputQueue(write_fd)
+    queue.put(bytes(1000))
+    before_flush = queue.slowdown
+    slowdowns = []
+    for _ in range(8):
+        queue.put(bytes(MAX_QUEUED_BYTES // 10))
+        queue.flush()
+        slowdowns.append(queue.slowdown)
+    os.set_blocking(read_fd, False)
+    while queue.slowdown > 1:
+        os.read(read_fd, 1 << 16)
+        queue.flush()
+
+    assert before_flush == 1
+    assert slowdowns == sorted(slowdowns)
+    assert 1.5 < slowdowns[0] < 3 < slowdowns[2] < slowdowns[-1] == 10
+    assert queue.dropped_count == 0
+    queue.close()
+    os.close(read_fd)

@@ -32,6 +32,17 @@ thread.join()
 print(*seen, policy(), *other)
 """
 
+BUDGETED = """
+import os
+from ckptprof.service.sampler import entry_point
+
+thread = entry_point.RealTimeThread()
+thread.run()
+for is_within in (True, False, True):
+    thread.set_within_budget(is_within)
+    print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
+"""
+
 
 def policies(*prefix: str, later: int) -> list[int]:
     """Return in which class its thread was before it computed for long, after that, `later`, and another one."""
@@ -44,6 +55,14 @@ def policies(*prefix: str, later: int) -> list[int]:
 def test_it_is_an_ordinary_thread_for_a_while_after_it_computed_for_long() -> None:
     """So a fault of ours takes no CPU from those who train; threads that it starts are ordinary ones."""
     assert policies(later=os.SCHED_RR) == [os.SCHED_RR, os.SCHED_OTHER, os.SCHED_RR, os.SCHED_OTHER]
+
+
+@pytest.mark.capabilities("SYS_NICE")
+def test_it_is_an_ordinary_thread_while_the_budget_is_exceeded() -> None:
+    """Within it again, it is on time again."""
+    done = subprocess.run([sys.executable, "-c", BUDGETED], capture_output=True, text=True, check=True)
+
+    assert list(map(int, done.stdout.split())) == [os.SCHED_RR, os.SCHED_OTHER, os.SCHED_RR]
 
 
 @pytest.mark.root

@@ -24,10 +24,9 @@ COST_NS = 12_000_000  # of a look
 
 def process(pid: int, parent: int = 1, *, rank: int | None = None, trains: bool = True) -> Any:
     """Return what the sampler keeps about a process."""
-    environment = {} if rank is None else {"RANK": str(rank)}
     return SimpleNamespace(
         process=SimpleNamespace(pid=pid, parent_pid=parent, start_ticks=pid),
-        info=SimpleNamespace(environment=environment),
+        rank=rank,
         is_training=trains,
         is_interpreter=trains,
         last_write_ns=-SECOND_NS,

@@ -65,13 +65,12 @@ class Activity:
 
 def watching(process: Any, *, rank: int | None = None, trains: bool = True) -> Any:
     """Return what the sampler keeps about a process."""
-    environment = {} if rank is None else {"RANK": str(rank)}
     return SimpleNamespace(
         process=process,
         activity=Activity(),
         traced=SimpleNamespace(movers={}),
         is_training=trains,
-        info=SimpleNamespace(environment=environment),
+        rank=rank,
     )
 
 

@@ -21,7 +21,7 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof.recording import Header, pack
 from ckptprof.service.sampler.traced_activity import TracedActivity
-from ckptprof.service.sampler.tracing import LOSS_MEMORY_NS, SELECT_INTERVAL_NS, Tracing
+from ckptprof.service.sampler.tracing import FOLLOWED, LOSS_MEMORY_NS, SELECT_INTERVAL_NS, TRAINS, Tracing
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.samples import (
     CollectorFault,
@@ -425,7 +425,7 @@ def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sle
     desk(of_family, only_descendants=True).tick(time.monotonic_ns())
 
     said = [(processes.get(sleeper.pid), trifle_bytes) for processes, trifle_bytes in trace.attended]
-    assert list(dict.fromkeys(said)) == [(False, 64 << 10), (True, 64 << 10)]
+    assert list(dict.fromkeys(said)) == [(FOLLOWED, 64 << 10), (TRAINS, 64 << 10)]
     assert of_family.attended == []
 
 
@@ -443,7 +443,7 @@ def test_who_is_watched_is_gone_over_when_that_changes() -> None:
 
     trace = StandIn([[] for _ in range(30)])
     tracing = Tracing("auto", lambda: trace, select.poll())
-    crowd = Crowd((pid, SimpleNamespace(is_training=False, is_required=False)) for pid in range(100))
+    crowd = Crowd((pid, SimpleNamespace(is_training=False, is_required=False, is_followed=bool)) for pid in range(100))
     for tick in range(20):
         tracing.read(tick)
         tracing.select_processes(crowd, 0)
@@ -482,7 +482,7 @@ def test_of_a_process_that_was_joined_connections_are_told_and_nobody_elses(
 
     told = [sample for sample in one.tick(now_ns + 4_000_000_000) if isinstance(sample, SocketTraffic)]
 
-    assert trace.attended[-1] == ({sleeper.pid: True}, 0)
+    assert trace.attended[-1] == ({sleeper.pid: TRAINS}, 0)
     assert told == [mine]
 
 
@@ -542,7 +542,7 @@ def test_what_was_told_of_while_it_went_on_is_wanted_to_its_end(
     one.tick(time.monotonic_ns())
 
     assert sleeper.pid not in population.watched
-    assert trace.attended[-1][0][sleeper.pid] is False
+    assert trace.attended[-1][0][sleeper.pid] == FOLLOWED
 
 
 @pytest.mark.parametrize("by", ["a file", "trifles", "nothing"])

@@ -217,6 +217,11 @@ def check_recorder(
         by_database = _check_by_database(newest, own, is_written=is_written)
         return [msgspec.structs.replace(by_database, text=f"{by_database.text} ({_NOT_QUERIED})")]
     recorder = f"{'the service' if is_service_running() else 'an agent'} (pid {standing.pid}) monitors this host"
+    if standing.health != "ok":
+        fix = "it uses more CPU than it gets: give this host more, or set CPUWeight= by `systemctl edit ckptprof`"
+        return [
+            Check("watching", "warn", f"{recorder} at {standing.level} level, {standing.health}", fix, standing.level)
+        ]
     if standing.level == "trace":
         found = [Check("watching", "ok", f"{recorder} at trace level", level="trace")]
         return found + check_coverage("watching-coverage", standing.reasons, own)

@@ -1,1 +1,1 @@
-"""What several commands share and no option is."""
+"""Code shared by several commands, except options."""

@@ -21,11 +21,13 @@ LEAST_BYTES = 1 << 24
 _MOST_BYTES = 1 << 16  # of the file
 _LEAST_DAYS, _MOST_DAYS = 1, 36500
 _LEAST_HZ, _MOST_HZ = 0.5, 100.0
+_LEAST_BUDGET, _MOST_BUDGET = 1.0, 100.0  # percent of a core
 _ADDRESS = msgspec.Meta(pattern=r"^\S+:[0-9]{1,5}$")
 # Keys of the file. `db` is not one: the unit gives the service one writable directory.
 TYPES: dict[str, Any] = {
     "level": str,
     "rate": Annotated[float, msgspec.Meta(ge=_LEAST_HZ, le=_MOST_HZ)],
+    "cpu_budget": Annotated[float, msgspec.Meta(ge=_LEAST_BUDGET, le=_MOST_BUDGET)],
     "no_metrics": bool,
     "metrics": str,
     "job_names": bool,
@@ -185,6 +187,15 @@ Rate = Annotated[
         metavar="HZ",
         parser=options.number_between("--rate", _LEAST_HZ, _MOST_HZ),
         help="Samples per second of training processes; 2.5 times as many while one transfers data.",
+    ),
+]
+CpuBudget = Annotated[
+    float,
+    typer.Option(
+        "--cpu-budget",
+        metavar="PERCENT",
+        parser=options.number_between("--cpu-budget", _LEAST_BUDGET, _MOST_BUDGET),
+        help="Maximum CPU time over 10 minutes, in percent of one core; above it work is left out and reported.",
     ),
 ]
 TimelineDays = Annotated[

@@ -1,1 +1,1 @@
-"""An event described as a checkpoint: stall, layout, course, completeness, durability, source."""
+"""An event described as a checkpoint: stall, layout, progress, completeness, durability, source."""

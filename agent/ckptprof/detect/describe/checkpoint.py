@@ -145,6 +145,7 @@ def assemble(
             *find_risks(candidate, known),
             *(find_frailties(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
             *durability_evidence(durable),
+            *world.starvation.late_evidence,
         ),
         confidence=confidence,
         streams=tuple(
@@ -161,7 +162,7 @@ def assemble(
 def _path(candidate: Candidate, *, complete: bool) -> str:
     """Find the one file, or the folder that all share; a file that is one rank's part is represented by its folder.
 
-    A marker may lie beside that folder (`latest`) and is no part of it. After a folder was renamed, some or all files
+    A marker may be next to that folder (`latest`) and is no part of it. After a folder was renamed, some or all files
     may have been observed under its old name only: once a save is `complete`, the folder of its step is used. A copy
     under a further name (`last.ckpt`) is not the checkpoint.
     """
@@ -190,7 +191,7 @@ def _path(candidate: Candidate, *, complete: bool) -> str:
 
 
 def _place_of_folder(candidate: Candidate, path: str, world: World) -> Place | None:
-    """Where its folder lies, as its file system identifies it; None: never inspected."""
+    """Identity of its folder by its file system; None: never inspected."""
     folder = parent_folder(path) if any(part.path == path for part in candidate.parts) else path
     facts = [part.fact for part in candidate.parts if part.fact is not None and parent_folder(part.fact.path) == folder]
     keys = {(fact.device, fact.folder_inode) for fact in facts if fact.folder_inode is not None}
@@ -264,7 +265,7 @@ def _committed_ns(candidate: Candidate, clock: RecordingClock) -> int | None:
 
 
 def _metadata(candidate: Candidate, world: World) -> Metadata:
-    """Count calls on names: at least that many if events were lost or only polling saw the files."""
+    """Count calls on names; minimums if events were lost or files were only polled."""
     sums = [part.operations for part in candidate.parts if part.operations is not None]
     if not sums:
         created = _files_created(candidate, world.clock) if candidate.writes else None

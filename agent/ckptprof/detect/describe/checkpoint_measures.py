@@ -35,7 +35,7 @@ def measure_checkpoint(draft: Draft) -> Measures:
         connections=measure_connections(draft),
         gpu_sent_bytes=world.gpu_traffic.sent_bytes(list_job_processes(draft), start_ns - before_ns, end_ns)
         if candidate.writes and draft.stall.mode is not Mode.ASYNC
-        else None,  # a job that trains on transfers much else
+        else None,  # a job that continues training transfers other data as well
         gpudirect=world.gpudirect.measure(start_ns, end_ns),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,

@@ -1,4 +1,4 @@
-"""What is deleted for a save, and how long the main thread goes on deleting: by traced calls, else by samples."""
+"""Deletions for a save, and how long the main thread deletes after it: by traced calls, else by samples."""
 
 from __future__ import annotations
 

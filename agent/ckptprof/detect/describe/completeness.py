@@ -134,7 +134,7 @@ def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:
 def _is_complete_despite_size(
     candidate: Candidate, large: Sequence[Transfer], comparable: Sequence[CompleteSave]
 ) -> bool:
-    """Whether a save smaller than earlier ones is complete all the same; `alike`: earlier ones with no more files."""
+    """Whether a smaller save than earlier ones is complete anyway; `comparable`: earlier ones with no more files."""
     if _marker(candidate) is not None and all(part.operations is None for part in candidate.parts):
         return True  # its framework marked it complete: missing files were not observed
     all_whole = all(part.fact is not None and part.fact.is_complete for part in large)
@@ -207,7 +207,7 @@ def _is_fully_traced(candidate: Candidate, known: Knowledge) -> bool:
 def _missing_marker(candidate: Candidate, known: Knowledge) -> str | None:
     """Name of a required companion file that no process wrote; None if all are there or unknown."""
     written = {part.path for part in candidate.parts}
-    wanted: dict[str, str] = {}  # by their paths
+    wanted: dict[str, str] = {}  # path -> name
     for part in candidate.parts:
         if part.operations is None and not part.was_inspected_after(known.world.ended.get(part.process)):
             continue

@@ -72,7 +72,7 @@ def not_durable_limitation(unwritten_bytes: int) -> str:
 def untracked_bytes_limitation(
     candidate: Candidate, histories: ProcessHistories, written_bytes: int | None
 ) -> list[str]:
-    """Limitation if its processes transferred far more meanwhile than polling found in files; else empty."""
+    """Limitation if its processes transferred far more in this time than polling found in files; else empty."""
     if candidate.is_sent or any(part.operations is not None for part in candidate.parts):
         return []
     writes = candidate.writes

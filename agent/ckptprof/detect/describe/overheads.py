@@ -90,7 +90,7 @@ def _groups_of_equal(parts: Iterable[Transfer], key: Callable[[Transfer], Hashab
 
 
 def find_copies(parts: list[Transfer]) -> list[Transfer]:
-    """Find files of equal size whose name is reused for every save: last.ckpt beside epoch=1-step=100.ckpt.
+    """Find files of equal size whose name is reused for every save: last.ckpt next to epoch=1-step=100.ckpt.
 
     In the same folder, or in two folders of which one has such a name. torch.save writes the file's name into it, so
     within one folder sizes may differ by a few bytes.
@@ -126,7 +126,7 @@ def _kind(part: Transfer) -> Hashable:
 
 
 def _consolidated(parts: list[Transfer]) -> list[Transfer]:
-    """Files joined from the shards in a folder beside them (PyTorch DCP's HF writer)."""
+    """Files joined from the shards in an adjacent folder (PyTorch DCP's HF writer)."""
     shards = [part for part in parts if part.folder.rpartition("/")[2] in SHARDED]
     parent_folders = {part.folder.rpartition("/")[0] for part in shards}
     target_folders = parent_folders | {f"{home}/{folder}" for home in parent_folders for folder in CONSOLIDATED}

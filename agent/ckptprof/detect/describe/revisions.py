@@ -1,4 +1,4 @@
-"""What becomes known after a save was reported: when it was durable, uploaded, and old ones deleted."""
+"""Revisions of reported saves: when one became durable, was uploaded, and old ones were deleted for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.event_history import MAX_HISTORY_PATHS
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
-from ckptprof.detect.events.lifecycle import FOLLOWED_NS, is_followed
+from ckptprof.detect.events.lifecycle import FOLLOWED_NS, is_final
 from ckptprof.detect.tolerances import COMMIT_NS, MAX_PER_ITEM
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
@@ -60,7 +60,7 @@ class _FollowedSave:
 
 
 class Revisions:
-    """The saves that were reported, bounded in number and time, and what is learnt of their files."""
+    """The reported saves, bounded in number and time, and the later state of their files."""
 
     def __init__(self, known: Knowledge) -> None:
         self._known = known
@@ -100,7 +100,7 @@ class Revisions:
             return awaited.start_ns <= event.start_ns, awaited.end_ns
 
         ended = (one for one in (*self._pending.values(), *self._followed.values()) if one.end_ns <= event.end_ns)
-        # files may be overwritten: the upload contains what they contained then
+        # files may be overwritten: the upload contains their contents at that time
         for awaited in sorted(ended, key=order, reverse=True):
             upload = match_upload(event, awaited.checkpoint, awaited.paths)
             if upload is not None:
@@ -122,7 +122,7 @@ class Revisions:
                 awaited.checkpoint = msgspec.structs.replace(awaited.checkpoint, revision=before.revision + 1)
                 revised.append(awaited.checkpoint)
             durable = awaited.checkpoint.durable_ns is not None
-            has_ended = now_ns is None or is_followed(now_ns - awaited.end_ns, durable=durable)
+            has_ended = now_ns is None or is_final(now_ns - awaited.end_ns, durable=durable)
             if has_ended and not (
                 now_ns and self._known.transfers.sent.is_sending_since(awaited.start_ns)
             ):  # it may be uploaded
@@ -184,7 +184,7 @@ class Revisions:
     def _with_clean_up(
         self, awaited: _FollowedSave, checkpoint: Checkpoint, now_ns: int | None
     ) -> tuple[Checkpoint, bool]:
-        """Add its clean-up; the flag says whether that is settled."""
+        """Add its clean-up; also return whether that is final."""
         next_ns = self._next_save_ns(awaited)
         deletion = self._blocking_deletion(awaited, next_ns)
         cleaned_ns = max(

@@ -1,4 +1,4 @@
-"""Why a checkpoint that looks complete may restore wrongly, as far as observed."""
+"""Risks: why a seemingly complete checkpoint may restore wrongly, as far as observed."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class WholeFiles:
         self._written_spans: dict[ProcessKey, OverlapWeights] = {}  # spans and sizes written by a process
 
     def is_written_whole(self, part: Transfer) -> bool:
-        """Whether a process wrote all of a file besides its others; one that only inherited it did not."""
+        """Whether a process wrote all of a file in addition to its others; one that only inherited it did not."""
         if part.is_credited or part.stored_size <= HEADER_BYTES:
             return False
         if part.process not in self._written_spans:

@@ -2,7 +2,7 @@
 
 `read_bytes` in /proc/PID/io rise when pages are fetched for a process, by calls, read-ahead and page faults alike: from
 block devices (block/blk-core.c, submit_bio), NFS (fs/nfs/read.c, nfs_readahead) and ZFS. Other clients of remote
-storage fetch in threads of their own or do not count: bytes that were counted are from there, but a low count is no
+storage fetch in their own threads or do not count: counted bytes are from there, but a low count is no
 evidence.
 """
 

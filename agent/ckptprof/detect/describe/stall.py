@@ -4,7 +4,7 @@ The model. One process of a rank trains; threads, children or daemons may write 
 gives one verdict, a mode and the spans in which its trainer was blocked:
 - Its main thread wrote everything: mode sync, blocked from the first byte to the last, and for adjacent pauses:
   memory that it built or had built by helpers before, deletions, packing, waits for other ranks.
-- Others wrote: sync if the trainer paused for most of that time, async if it went on. Pauses are shown by its GPU,
+- Others wrote: sync if the trainer paused for most of that time, async if it continued. Pauses are shown by its GPU,
   by its Python stacks, or by its CPU time against its own rhythm, in this order (`training_activity`). Async saves
   block it only while the state is copied, before the first byte (`state_in_memory`).
 - Neither: as the previous save of its series, if most was written by others; else the mode is unknown.
@@ -278,7 +278,7 @@ def _is_packing(span: Span, trainer: ProcessKey, candidate: Candidate, known: Kn
 
 
 def _writing_in_gaps(group: WriterGroup, known: Knowledge) -> list[Span]:
-    """Gaps between its files in which its thread went on writing: some of thousands of files are not found."""
+    """Gaps between its files in which its thread continued writing: some of thousands of files are not found."""
     spans = merged(group.main_thread.spans, _GAP_IN_SAVE_NS)
     found = []
     for before, after in pairwise(spans):
@@ -356,7 +356,7 @@ def _classify_alongside(
     blocked = activity.blocked_spans(others_spans, by_child=bool(roles))
     hidden = (
         group.unknown_threads.bytes * 2 > group.bytes and not activity.is_observed
-    )  # it may be the thread that went on
+    )  # it may be the thread that continued
     if (
         blocked is None
         and own_spans
@@ -380,7 +380,7 @@ def _classify_alongside(
     whole = merged([*own_spans, *others_spans]) if mostly_own else others_spans
     left_little = mostly_own and (
         blocked is None or group.other_threads.bytes < LITTLE_SHARE * group.bytes
-    )  # was left to others
+    )  # others did it
     if left_little or (length(clip(still, whole)) * 2 >= max(1, length(whole)) and not trained_on):
         ends = [end_ns for end_ns in (until_ns, group.helpers_ended_ns) if end_ns is not None]
         adjacent = activity.still_around(still, min(ends, default=None))
@@ -449,5 +449,5 @@ def _split_final_wait(blocked: list[Span], written: list[Span], until_ns: int) -
 
 
 def _trained_after_copy(copied: Sequence[Span]) -> bool:
-    """Whether it trained on after its state was copied, until it had to wait for the end of this save."""
+    """Whether it continued to train after its state was copied, until it had to wait for the end of this save."""
     return len(copied) > 1 and copied[-1][0] - copied[-2][1] > AT_ONCE_NS

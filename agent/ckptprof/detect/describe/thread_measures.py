@@ -1,4 +1,4 @@
-"""What each thread did that took part in a checkpoint, from its first act for it to its last."""
+"""Measures of each thread that took part in a checkpoint, from its first operation for it to its last."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CALLS = {**_SYNC, "closed-written": "close", "created": "create", "renamed": "r
 
 @dataclass(slots=True)
 class ThreadAct:
-    """What one thread did for a checkpoint. Times are CLOCK_MONOTONIC."""
+    """Activity of one thread for a checkpoint. Times are CLOCK_MONOTONIC."""
 
     process: ProcessKey
     tid: int

@@ -1,4 +1,4 @@
-"""What a training thread did while others wrote: by its GPU, its stacks, else its CPU time against its rhythm."""
+"""Activity of a training thread while others wrote: by its GPU, its stacks, else its CPU time against its rhythm."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TrainingActivity:
 
     @property
     def has_gpu_activity(self) -> bool:
-        """A GPU of its shows when it was idle."""
+        """One of its GPUs shows when it was idle."""
         return self._gpu_idle_spans is not None
 
     def was_gpu_busy(self, spans: list[Span]) -> bool:
@@ -316,7 +316,7 @@ class TrainingActivity:
 
     @cached_property
     def _runs_as_usual_around(self) -> bool:
-        """Whether it ran as usual right before and after: if it sleeps for another reason, it sleeps on."""
+        """Whether it ran as usual right before and after: if it sleeps for another reason, it continues to sleep."""
         rhythm = self._rhythm
         if rhythm is None or rhythm.share < MOST_SHARE:
             return False
@@ -393,5 +393,5 @@ class TrainingActivity:
 
 
 def _max_burst_ns(start_ns: int, end_ns: int) -> int:
-    """How long it may run after a pause and be blocked all the same: for a moment, after a long pause."""
+    """How long it may run after a pause and still count as blocked: for a moment, after a long pause."""
     return AT_ONCE_NS if end_ns - start_ns >= AT_ONCE_NS else 0

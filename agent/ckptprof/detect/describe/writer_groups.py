@@ -7,7 +7,7 @@ thread; those of its other threads and of other processes; and those of an unkno
 
 How a thread is identified, in this order: by traced calls (`Transfer.threads`); by the counters of the main thread,
 which must have grown by half of the part; for a mapping, by the calls in which samples found the main thread. Counters
-of a thread cover all of its files. So a part that went on long after what is already assigned to the main thread, while
+of a thread cover all of its files. So a part that continued long after those already assigned to the main thread, while
 the counters of the main thread stood still, is not its own.
 
 Invariant: each part counts in exactly one group. The times of a staging file count for the thread that wrote it, its
@@ -36,7 +36,7 @@ from ckptprof.detect.world.training_threads import TrainingThreads, wakes_by_its
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.program_names import LAUNCHERS, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
-_AT_FILES = ("sync", "close", "fault")  # calls that move data are counted
+_AT_FILES = ("sync", "close", "fault")  # calls that transfer data are counted by themselves
 _RUNNING = ("running", "unknown")
 
 
@@ -187,7 +187,7 @@ def _duration_ns(part: Transfer) -> int:
 def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds) -> bool | None:
     """Whether the main thread transferred most of a part whose operations were not counted; None if unknown.
 
-    It may also have transferred `mine` at the same time: its counters cover both.
+    It may also have transferred other parts, in `main_spans`, at the same time: its counters cover both.
     """
     start_ns, end_ns = _transfer_span(part)
     if part.staging_file is None:
@@ -213,7 +213,7 @@ def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_s
 
 
 def _outlasts_main_thread(trainer: ProcessKey, part: Transfer, main_spans: LatestEnds, world: World) -> bool:
-    """Whether the part went on long after `mine`, while the main thread transferred nothing."""
+    """Whether the part continued long after those in `main_spans`, while the main thread transferred nothing."""
     start_ns, end_ns = _transfer_span(part)
     until_ns = main_spans.before(end_ns)
     if not start_ns < until_ns <= end_ns - AT_ONCE_NS:

@@ -23,7 +23,7 @@ class Candidate:
     end_ns: int = 0  # the last one
     bytes: int = 0
     steps: set[int] = field(default_factory=set)  # in its names
-    is_certain: bool = False  # one of its names is beyond doubt
+    is_certain: bool = False  # one of its names is certainly a checkpoint's
     is_alias: bool = True  # all its names are reused for every save
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
@@ -55,7 +55,7 @@ class Candidate:
         self._processes[part.process] = None
 
     def repeats(self, part: Transfer) -> bool:
-        """Return whether the part repeats one of the candidate: the same file, by the same process or after another."""
+        """Return True if the part repeats one of the candidate: the same file, by the same process or after another."""
         first = self._first_part_by_path.get(part.path)
         if first is None:
             return False
@@ -77,7 +77,7 @@ class Candidate:
 
     @property
     def is_sent(self) -> bool:
-        """Whether it was sent over the network, to no file."""
+        """It was transferred over the network, not to or from files."""
         return self.parts[0].sending is not None
 
     @property
@@ -87,7 +87,7 @@ class Candidate:
 
     @property
     def processes(self) -> list[ProcessKey]:
-        """The processes that moved its bytes, in order of appearance."""
+        """The processes that transferred its bytes, in order of appearance."""
         return list(self._processes)
 
     def ended_transfers(self) -> Iterator[Transfer]:
@@ -99,7 +99,7 @@ class Candidate:
 
 
 def _is_reread(parts: list[Transfer], later: Transfer) -> bool:
-    """Any byte counts as read again once the process has read the whole file."""
+    """Any byte counts as read again after the process has read the whole file."""
     size = max((later.size, later.mapped_bytes, *(one.size for one in parts)))
     if 0 < size * WHOLE_SHARE <= sum(one.bytes for one in parts):
         return True
@@ -114,6 +114,6 @@ def _overlaps_earlier(earlier: Transfer, later: Transfer) -> bool:
 
 
 def _is_manifest_update(earlier: Transfer, later: Transfer) -> bool:
-    """Return whether it is a small file in a step's folder: a manifest is rewritten as the others arrive."""
+    """Recognise a small file in a step's folder: a manifest is rewritten as the others arrive."""
     in_step = later.name.is_certain and later.name.step is not None
     return in_step and max(earlier.bytes, later.bytes) <= HEADER_BYTES

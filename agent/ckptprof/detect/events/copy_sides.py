@@ -51,7 +51,7 @@ class Copies:
 
 
 def _is_same_copy(read: _CopySide, written: _CopySide) -> bool:
-    """Return whether two sides are of one copy: at the same time, with as many bytes or the same names."""
+    """Match two sides of one copy: at the same time, with as many bytes or the same names."""
     apart_ns = max(read.start_ns, written.start_ns) - min(read.end_ns, written.end_ns)
     if apart_ns > LOOSE_GAP_NS:
         return False

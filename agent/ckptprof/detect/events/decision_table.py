@@ -70,7 +70,7 @@ class Combination:
     sum_below: float = math.inf
 
     def applies(self, names: frozenset[str], save_or_restore: float) -> bool:
-        """Return whether it applies to these signals and this sum for a save or a restore."""
+        """Return True if it applies to these signals and this sum for a save or a restore."""
         return (
             self.min_sum <= save_or_restore < self.sum_below
             and names.issuperset(self.all)
@@ -155,7 +155,7 @@ ROWS = (
     Row("asked",                  -2.0,  0.0,  0.0, "gradients and calls go out as they come in"),
     Row("to-files",               -2.0,  0.0,  0.0, "the reader of those files restores"),
     Row("not-first",              -2.0,  0.0,  0.0, "data sets come piece by piece, throughout training"),
-    # It only passed through its process; see OVERRIDES. `is_not_retained` and `unseen` imply `straight`.
+    # It only passed through its process; see OVERRIDES. `unkept` and `unseen` imply `straight`.
     Row("straight",               -0.3,  0.0,  0.0, "from end to end in even pieces"),
     Row("unkept",                -0.35,  0.0,  0.0, "a loaded model stays in memory"),
     Row("unseen",                -0.35,  0.0,  0.0, "a restoring process continues"),

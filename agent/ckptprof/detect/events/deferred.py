@@ -29,17 +29,17 @@ class PendingEvent(msgspec.Struct, eq=False):
     has_room: bool = True
 
     def is_same_series(self, job: str, event: HistoryEvent) -> bool:
-        """Return whether it belongs to the series of a later event."""
+        """Return True if it belongs to the series of a later event."""
         return self.checkpoint.job == job and not self.event.shapes.isdisjoint(event.shapes)
 
     def is_similar_to(self, event: HistoryEvent) -> bool:
-        """Return whether it is as large as a later event, was overwritten by it, or is a truncated part of such."""
+        """Return True if it is as large as a later event, was overwritten by it, or is a truncated part of such."""
         is_part = bool(self.checkpoint.cuts) and self.event.bytes < event.bytes
         is_same = not self.event.paths.isdisjoint(event.paths)
         return is_part or is_same or is_similar_size(self.event.bytes, event.bytes)
 
     def has_expired(self, now_ns: int, ended: dict[ProcessKey, int]) -> bool:
-        """Return whether it waits no longer: its time is over, or its place was taken."""
+        """Return True after its time limit, or if a later event made the wait pointless."""
         ends = [ended.get(process) for process in self.event.processes]
         known = [end_ns for end_ns in ends if end_ns is not None]
         writers_ended_ns = max(known) if len(known) == len(ends) else None
@@ -49,7 +49,7 @@ class PendingEvent(msgspec.Struct, eq=False):
         return now_ns >= deferred_until_ns(self.if_alone, self.event.end_ns, writers_ended_ns, is_sent=is_sent)
 
     def was_returned(self, history: EventHistory) -> bool:
-        """Return whether its processes have since received as much from its destination or source."""
+        """Return True if its processes have since received as much from its destination or source."""
         return 2 * history.received_since(self.checkpoint.job, self.event) >= self.event.bytes
 
 
@@ -119,7 +119,7 @@ class DeferredEvents:
         return self._remove(lambda held: held in matching, again)
 
     def drop_returned(self, history: EventHistory) -> None:
-        """Drop what was sent once and came back since, or was followed by something of another size."""
+        """Drop sent events that came back since, or were followed by one of another size."""
 
         def is_none(held: PendingEvent) -> bool:
             if held.checkpoint.kind is not Kind.SAVE or held.checkpoint.sent is None:

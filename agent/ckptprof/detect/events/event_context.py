@@ -35,7 +35,7 @@ class EventContext:
         self.reads_even_pieces: bool | None = None
 
     def holds_for_most_bytes(self, predicate: Callable[[Transfer], object]) -> bool:
-        """Return whether a predicate is true for at least half of the bytes."""
+        """Return True if the predicate is true for at least half of the bytes."""
         return sum(part.bytes for part in self.parts if predicate(part)) * 2 >= self.bytes
 
     @cached_property
@@ -99,7 +99,7 @@ class EventContext:
         return [self._pipe_source(process) or process for process in self.processes] if self.writes else self.processes
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the parent of a tool, if it wrote as much to no file meanwhile, and the tool read none."""
+        """Return the parent of a tool, if it wrote as much to no file at that time, and the tool read none."""
         jobs, known = self.world.jobs, self.known.transfers.recent
         parent = jobs.parent(process)
         if parent is None or not jobs.is_mover(process) or not self.world.may_save(parent):
@@ -154,5 +154,5 @@ def framework_of(candidate: Candidate, known: Knowledge) -> str | None:
 
 
 def is_weak_framework(framework: str | None) -> bool:
-    """Return whether data sets have such names as well; no framework is weak too."""
+    """Return True if data sets have such names as well, or there is no framework."""
     return framework is None or BY_NAME[framework].weak

@@ -36,13 +36,13 @@ class HistoryEvent(NamedTuple):
     is_rejected: bool = False  # it was rejected
 
     def is_same_program(self, other: HistoryEvent) -> bool:
-        """Return whether the same program wrote a file of the same shape, in any run."""
+        """Return True if the same program wrote a file of the same shape, in any run."""
         return not self.programs.isdisjoint(other.programs) and not self.shapes.isdisjoint(other.shapes)
 
     def may_be_same_state(self, state: HistoryEvent) -> bool:
-        """Return whether something received or sent may be a state, by its size.
+        """Compare a network transfer with a known state by size.
 
-        It has the same endpoint, or agrees with a state in files to a hundredth: elsewhere sizes agree by chance.
+        They have the same endpoint, or agree with a state in files to a hundredth: otherwise sizes agree by chance.
         """
         if not self.shapes.isdisjoint(state.shapes):
             return is_same_state_size(self.bytes, state.bytes)
@@ -160,7 +160,7 @@ class EventHistory:
         self._resumed.append(event)
 
     def was_resumed(self, event: HistoryEvent) -> bool:
-        """Return whether a run of the same program resumed from an event of its series."""
+        """Return True if a run of the same program resumed from an event of its series."""
         return any(one.is_same_program(event) for one in self._resumed)
 
     def record_state(self, event: HistoryEvent) -> None:
@@ -172,7 +172,7 @@ class EventHistory:
         return [state for state in self._states if state.programs & programs]
 
     def has_saved(self, processes: frozenset[ProcessKey]) -> bool:
-        """Return whether any of the processes saved."""
+        """Return True if any of the processes saved."""
         return any(state.processes & processes for state in self._states)
 
     def received_since(self, job: str, event: HistoryEvent) -> int:
@@ -181,7 +181,7 @@ class EventHistory:
         return max((one.bytes for one in later if one.processes & event.processes), default=0)
 
     def has_constant_size(self, job: str, event: HistoryEvent) -> bool:
-        """Return whether its processes sent only one size to its endpoint, apart from much smaller things.
+        """Return True if its processes sent only one size to its endpoint, apart from much smaller transfers.
 
         A state has the same size each time; pictures, logs and figures may go there too.
         """
@@ -191,7 +191,7 @@ class EventHistory:
         )
 
     def was_sent_again(self, job: str, event: HistoryEvent) -> bool:
-        """Return whether its processes sent as much to its endpoint another time."""
+        """Return True if its processes sent as much to its endpoint another time."""
         same_size = [
             one for one in self._sent_to_same(job, event) if is_same_state_size(one.bytes, event.bytes, ALL_SHARE)
         ]
@@ -224,7 +224,7 @@ class EventHistory:
         return sum(1 for path in self._deleted[job] if shape_of(path) in shapes)
 
     def is_only_state(self, job: str, paths: Collection[str], size: int) -> bool:
-        """Return whether a job's last state of such a size is in these paths, and in no others."""
+        """Return True if a job's last state of such a size is in these paths, and in no others."""
         deleted = self._deleted[job]
         transferred = (one for writes in (True, False) for one in self._events[job, writes])
         same_size = [one for one in transferred if is_same_state_size(one.bytes, size)]

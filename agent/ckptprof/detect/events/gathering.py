@@ -22,7 +22,7 @@ MANY_PARTS = 2_000  # few saves have more files under names of no framework
 _MAX_PARTS = 10_000  # 5 KB each: no candidate with more waits for its end
 _MAX_NAMED_PARTS = 250_000  # under a checkpoint's name
 
-_Owner = tuple[str, bool]  # a job, or its tools: a `cp` that it started is no writer of its saves
+_Owner = tuple[str, bool]  # (job, is_tool): a `cp` started by a job is no writer of its saves
 _BothDirections = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
@@ -150,7 +150,7 @@ class CandidateGatherer:
         return quiet_ns >= candidate.patience_ns and not self._is_building_memory(candidate, now_ns)
 
     def _is_building_memory(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return whether readers still build memory from it: until that ends the stall of training is not known."""
+        """Return True while readers still build memory from it: the stall of training is not known yet."""
         start_ns, end_ns = candidate.start_ns, candidate.end_ns
         if candidate.writes or now_ns - end_ns >= PATIENCE_NS:
             return False
@@ -172,7 +172,7 @@ class CandidateGatherer:
     def _patience_ns(self, candidate: Candidate) -> int:
         """Return how long more of its files may follow: those of a step's folder come even after a long barrier."""
         ended, complete = self._world.ended, candidate.committed_ns is not None
-        # the process that forked them to write has exited too: it may fork the next rank
+        # the process that forked the writers has exited, too: while alive it may fork the next rank
         all_exited = all(
             process in ended and self._jobs.rank_process(process) in ended for process in candidate.processes
         )
@@ -186,7 +186,7 @@ class CandidateGatherer:
         )
 
     def _is_missing_ranks(self, candidate: Candidate) -> bool:
-        """Return whether several local ranks have written or read their parts and others, still alive, have not."""
+        """Return True if some local ranks have written or read their parts, and others, still alive, have not."""
         if len(candidate.processes) < 2 or not any(part.name.is_certain for part in candidate.parts):
             return False
         local_ranks = self._jobs.local_living_ranks(candidate.processes[0])
@@ -198,7 +198,7 @@ class CandidateGatherer:
 
 
 def may_be_written_twice(candidate: Candidate) -> bool:
-    """Return whether its framework writes it once more under a name like `last.ckpt`, and has not yet."""
+    """Return True if its framework writes it once more under a name like `last.ckpt`, and has not yet."""
     named = [part.name for part in candidate.parts[:FEW]]
     if not candidate.writes or any(name.alias for name in named):
         return False
@@ -206,9 +206,9 @@ def may_be_written_twice(candidate: Candidate) -> bool:
 
 
 def _is_endless(candidate: Candidate) -> bool:
-    """Return whether it continues without end under names of no framework: a data set, a transfer.
+    """Recognise a data set or a transfer, which continues for days under names of no framework.
 
-    Waiting for its end would keep all of it in memory for days.
+    Waiting for its end would retain all of it in memory.
     """
     number = len(candidate.parts)
     if number < MANY_PARTS or _has_checkpoint_name(candidate):
@@ -217,7 +217,7 @@ def _is_endless(candidate: Candidate) -> bool:
 
 
 def _has_checkpoint_name(candidate: Candidate) -> bool:
-    """Return whether a framework, a step's folder, a marker or a word is in the names of its first files."""
+    """Find a framework, a step's folder, a marker or a word in the names of its first files."""
     return any(
         part.name.is_certain
         or part.name.commit

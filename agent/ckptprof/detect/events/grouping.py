@@ -65,7 +65,7 @@ def _belongs(candidate: Candidate, part: Transfer) -> bool:
 
 
 def _starts_another_event(part: Transfer, gap_ns: int) -> bool:
-    """Return whether a repeated file starts another event; a restore reads small files more than once."""
+    """Decide whether a repeated file starts another event; a restore reads small files more than once."""
     return part.writes or (gap_ns > LOOSE_GAP_NS and part.size_in_use > HEADER_BYTES)
 
 
@@ -136,7 +136,7 @@ def _is_same_save(earlier: Candidate, later: Candidate, pause_ns: PauseFunction)
 
 
 def _is_file_series(candidate: Candidate) -> bool:
-    """Return whether one process wrote or read many files of one shape with no more than a weak name."""
+    """Recognise many files of one shape, by one process, with at most a weak name."""
     if len(candidate.parts) < MANY:
         return False
     counts = Counter(
@@ -153,12 +153,12 @@ def _is_known(candidate: Candidate) -> bool:
 
 
 def _is_alias(candidate: Candidate) -> bool:
-    """Return whether its names are reused for every save: last, best, latest."""
+    """Recognise names that are reused for every save: last, best, latest."""
     return not candidate.steps and candidate.is_alias
 
 
 def _is_second_copy(earlier: Candidate, later: Candidate) -> bool:
-    """Return whether the process that wrote the earlier one wrote as much under the other name, or still may."""
+    """Return True if the process of the earlier one wrote as much under the other name, or may still do so."""
     if not later.writes or set(earlier.processes[:FEW]).isdisjoint(later.processes[:FEW]):
         return False
     own_bytes, later_bytes = (one.bytes for one in (earlier, later))
@@ -176,7 +176,7 @@ def second_copy_gap_ns(candidate: Candidate) -> int:
 
 
 def _is_unrelated(candidate: Candidate) -> bool:
-    """Return whether it is only a log, or a small file unknown to any framework, alongside a checkpoint."""
+    """Recognise a log, or a small file unknown to any framework, alongside a checkpoint."""
     if all(map(_is_log, candidate.parts[:FEW])):
         return True
     is_small = candidate.bytes < HEADER_BYTES

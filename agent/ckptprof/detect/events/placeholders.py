@@ -24,11 +24,11 @@ _CLASSIFIED_NS = CERTAIN_GAP_NS + QUIET_NS  # written files are classified this 
 
 @dataclass(slots=True)
 class _Placeholder:
-    copy: Checkpoint  # as reported last
+    copy: Checkpoint  # as last reported
     end_ns: int  # CLOCK_MONOTONIC
     remaining_paths: set[str]  # its files that were not rewritten
     source: str  # the largest file copied
-    authors: frozenset[ProcessKey]  # who wrote that, if observed
+    authors: frozenset[ProcessKey]  # its writers, if observed
     trainers: set[ProcessKey]  # alive, and expected to rewrite it: they saved alongside
 
 
@@ -37,7 +37,7 @@ class Placeholders:
 
     def __init__(self) -> None:
         self._all: Bounded[str, _Placeholder] = Bounded(MAX_PER_ITEM)
-        # who rewrote copies of such a shape
+        # shape -> the processes that rewrote such copies
         self._replacing: Bounded[str, frozenset[ProcessKey]] = Bounded(MAX_PER_ITEM, frozenset)
         self._revised: dict[str, Checkpoint] = {}
 
@@ -113,13 +113,13 @@ class Placeholders:
 
 
 def _has_checkpoint_name(part: Transfer) -> bool:
-    """Return whether its name is that of a checkpoint, not of any model."""
+    """Recognise the name of a checkpoint, unlike that of any model."""
     name = part.name
     return name.hint or name.alias or (name.framework is not None and not name.framework.weak)
 
 
 def _is_beside_or_below(saved: frozenset[str], copied: set[str]) -> bool:
-    """Return whether a save lies in a folder of the copies, or right below it under one of their names."""
+    """Return True if a save is in a folder of the copies, or right below it under one of their names."""
     for path in saved:
         folder, _, name = path.rpartition("/")
         above = folder.rpartition("/")[0]

@@ -1,1 +1,1 @@
-"""Who moved what of which file, when and how much of it."""
+"""Transfers: which process transferred how many bytes of which file, and when."""

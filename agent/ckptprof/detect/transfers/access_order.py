@@ -1,7 +1,7 @@
-"""How the bytes of transfers were laid out: as their operations were counted, else as positions in the file show.
+"""The order and the sizes of a group's operations: as the trace counted them, else from file positions.
 
-An operation is consecutive if it begins where the previous one of the same process on the same file ended (Darshan's
-word). Of a polled file only a position that comes back shows another order: gaps that are passed over are not observed.
+An operation is consecutive if it starts where the previous one of the same process on the same file ended (Darshan's
+word). In a polled file only a position that goes back shows another order: skipped gaps are not observed.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from ckptprof_collectors.samples import FileActivity
 
 @dataclass(slots=True)
 class AccessOrder:
-    """Bytes by where they were moved, seen from where the bytes before them were."""
+    """Bytes of a group by their position relative to the bytes before them."""
 
-    consecutive: int = 0  # at positions that follow at once
-    jumped_forward: int = 0  # after a jump forward; of what was polled not observed
-    jumped_back: int = 0  # at positions that went back
-    inferred: int = 0  # of unseen order that were moved once: of new files, or in large operations
-    large: int = 0  # in runs of 1 MiB or more that follow one another
-    gap_bytes: int | None = None  # passed, and not moved; None: not seen
+    consecutive: int = 0  # directly after the bytes before
+    jumped_forward: int = 0  # after a skipped gap; not observed by polling
+    jumped_back: int = 0  # after a jump back
+    inferred: int = 0  # order not observed, but each byte was transferred once, in large operations
+    large: int = 0  # in consecutive runs of 1 MiB or more
+    gap_bytes: int | None = None  # skipped; None: not observed
 
     @property
     def observed_bytes(self) -> int:
-        """The bytes of which the order was seen."""
+        """The bytes whose order was observed."""
         return self.consecutive + self.jumped_forward + self.jumped_back
 
     @property
     def known_bytes(self) -> int:
-        """The bytes of which the order was seen or inferred."""
+        """The bytes whose order was observed or inferred."""
         return self.observed_bytes + self.inferred
 
     def add_counted(self, sums: OperationSums) -> None:
-        """Take the bytes of a transfer whose operations were counted."""
+        """Add the bytes of a traced transfer."""
         sequential = max(sums.sequential_bytes, sums.consecutive_bytes)
         self.consecutive += sums.consecutive_bytes
         self.jumped_forward += sequential - sums.consecutive_bytes
@@ -53,7 +53,7 @@ class AccessOrder:
         self.gap_bytes = (self.gap_bytes or 0) + sums.gap_bytes
 
     def add(self, other: AccessOrder) -> None:
-        """Take another transfer's bytes."""
+        """Add the bytes of another order."""
         self.consecutive += other.consecutive
         self.jumped_forward += other.jumped_forward
         self.jumped_back += other.jumped_back
@@ -64,12 +64,12 @@ class AccessOrder:
 
 @dataclass(slots=True)
 class OperationSizes:
-    """The operations of a group by size; None: not seen."""
+    """The operations of a group by size; None: not observed."""
 
     number: int | None = None
     mean_bytes: float | None = None
     median_bytes: float | None = None  # by bytes
-    called_median_bytes: float | None = None  # without page faults: by how much these bring in, the kernel decides
+    called_median_bytes: float | None = None  # without page faults, whose size the kernel decides
     sequential_share: float | None = None
     consecutive_share: float | None = None
     histogram: dict[int, tuple[int, int]] | None = None  # lower bound in bytes -> (operations, bytes)
@@ -102,7 +102,7 @@ def share_or_none(part: int, whole: int) -> float | None:
 
 
 def measure_sizes(group: Iterable[Transfer]) -> OperationSizes:
-    """Return the sizes of operations that were counted."""
+    """Return the sizes of the operations that the trace counted."""
     counted = [(transfer, sums) for transfer in group if (sums := transfer.operations) is not None]
     transferred = sum(sums.bytes - sums.unevented_bytes for _, sums in counted)
     number = sum(sums.number for _, sums in counted)
@@ -151,9 +151,9 @@ def _median_bytes(pieces: Iterable[tuple[int, int]]) -> float | None:
 
 
 def _infer_order(order: AccessOrder, total: int, sizes: OperationSizes) -> None:
-    """Take bytes of unseen order as consecutive, if they were moved once, in operations of 1 MiB and more.
+    """Count bytes of unobserved order as consecutive, if they were transferred once, in operations of 1 MiB and more.
 
-    Within one operation all bytes are consecutive, so that few large ones leave little room for another order.
+    Within one operation all bytes are consecutive: a few large ones are nearly consecutive in any order.
     """
     unobserved = total - order.known_bytes
     if sizes.number is None or sizes.mean_bytes is None or unobserved <= 0 or order.jumped_back or order.jumped_forward:
@@ -164,10 +164,10 @@ def _infer_order(order: AccessOrder, total: int, sizes: OperationSizes) -> None:
 
 
 def _polled_order(transfer: Transfer, *, shared: bool) -> AccessOrder:
-    """Return what looks show of the order: a position that comes back goes back, the rest is consecutive.
+    """Return the order that position samples show: bytes after a position that goes back, all others consecutive.
 
-    Who goes ahead and is back at the next look has patched a header, or looked for one. `shared`: several processes
-    write the file; it grows by what all of them write.
+    A jump ahead that is undone at the next sample is a header patched or read. `shared`: several processes write the
+    file, whose size grows by the bytes of all.
     """
     order, samples = AccessOrder(), transfer.samples
     if transfer.is_mapped:
@@ -193,15 +193,15 @@ def _polled_order(transfer: Transfer, *, shared: bool) -> AccessOrder:
 
 
 def uses_position(samples: Sequence[PositionSample], total: int) -> bool:
-    """Return whether positions tell of what was moved: they stay at 0 beside pread and pwrite, or before a return."""
+    """Return True if positions follow the bytes: with pread and pwrite, or until a call returns, they stay at 0."""
     most = max(sample.position for sample in samples)
     return most > 0.02 * total or (len(samples) <= 2 and most > 0)
 
 
 def _sizes_by_counters(group: Sequence[Transfer], histories: ProcessHistories) -> OperationSizes:
-    """Return the sizes as the calls of the processes tell, while the group lasted.
+    """Estimate the sizes from the call counters of the processes during the group.
 
-    The last call for a file is shorter than the others: without it, so many moved nearly as much.
+    The last call for a file is shorter than the others, so one call per file is left out.
     """
     calls = [
         (one.writes, one.written_bytes) if group[0].writes else (one.reads, one.returned_bytes)

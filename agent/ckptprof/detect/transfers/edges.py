@@ -1,7 +1,7 @@
-"""When a transfer began and ended: each observation is a constraint that narrows the bounds that its looks leave.
+"""Start and end of a transfer: each observation is a constraint that narrows the bounds given by its samples.
 
-Counters of its process give the first guess. A file's birth and modification times are exact to a timer tick however
-seldom we look, but anyone may set them and a server's clock may be another: they count only inside of the bounds.
+Counters of its process give the first guess. A file's birth and modification times are exact to a timer tick at any
+sampling rate, but anyone may set them and a server's clock may differ: they count only inside the bounds.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ def estimate_write_edges(
     clock, threads, fact = world.clock, world.threads, transfer.fact
     low, high = transfer.span
     modified = clock.mono(fact.modified_ns) if fact and not is_coarse(fact) else None
-    # the first look may come after the writing began: reach back to where its process was quiet
+    # the first sample may come after the writing started: extend back to the last idle time of its process
     run = _run_between(history.writing_runs(), low, high if modified is None else max(high, modified))
     start, end = (run.start_ns, run.end_ns) if run else (transfer.first_ns, transfer.last_ns)
     if transfer.samples and transfer.before_ns < transfer.first_ns:
-        if start < transfer.before_ns:  # what was written by then went elsewhere
+        if start < transfer.before_ns:  # bytes written before that went to other files
             start = transfer.before_ns
             if transfer.size >= SIGNIFICANT_BYTES:
                 inside = (
                     (max(one.start_ns, start), one.end_ns, one.new_written_bytes) for one in history.between(start, end)
                 )
                 start = next((run.start_ns for run in find_runs(inside)), start)
-        # its opening emptied it, or something of it is there
+        # its open truncated it, or it has contents
         with_data_ns = (sample.at_ns for sample in transfer.samples if sample.position or not sample.size)
         start = min(start, next(with_data_ns, start))
     written_since = openings.opened_between(
         transfer.file, transfer.before_ns, start + STAMP_TOLERANCE_NS, only_written=True
     )
     opened = written_since if transfer.samples else None
-    if transfer.closed_ns is not None:  # what its process wrote later went elsewhere
+    if transfer.closed_ns is not None:  # later bytes of its process went to other files
         end = min(end, high)
     if fact is not None:
         latest = max(end, high)
@@ -80,7 +80,7 @@ def estimate_write_edges(
         synced = threads.state_end_ns(transfer.process, "sync", end)
         changed = clock.mono(fact.changed_ns)
         if fact.changed_ns != fact.modified_ns and end <= changed <= transfer.fact_at_ns + STAMP_TOLERANCE_NS:
-            end = changed  # it got its name
+            end = changed  # it was renamed
         end = _sync_end_ns(transfer, history, end, synced)
     return start, max(start, end)
 
@@ -89,9 +89,9 @@ def _birth_bounds(transfer: Transfer, start: int, latest: int, birth: int | None
     """Return the bounds in which a file's birth is the start of its writing."""
     latest = min(latest, transfer.first_ns)
     is_uncertain = birth is None and transfer.first_ns == transfer.last_ns and transfer.size >= SIGNIFICANT_BYTES
-    if transfer.is_credited and not is_uncertain:  # it is known when it began, if written anew, too
+    if transfer.is_credited and not is_uncertain:  # its start is known, also of a rewrite
         return ValueBounds(transfer.first_ns, max(start, transfer.first_ns), latest)
-    # without a look before the first it may have been open unseen
+    # without a sample before the first it may have been open, unobserved
     unobserved_ns = 0 if transfer.before_ns < transfer.first_ns else BIRTH_TOLERANCE_NS
     return ValueBounds(min(start, transfer.before_ns) - unobserved_ns, start, latest)
 
@@ -103,7 +103,7 @@ def _close_ns(
     closed = openings.closed_between(transfer.file, end - STAMP_TOLERANCE_NS, max(end, sent_until_ns or 0) + AT_ONCE_NS)
     if closed is None and sent_until_ns is None and transfer.samples and transfer.last_ns <= end + STAMP_TOLERANCE_NS:
         observed_ns = math.inf if transfer.closed_ns is None else transfer.closed_ns + STAMP_TOLERANCE_NS
-        closed = openings.closed_between(transfer.file, end, observed_ns)  # it was not looked at meanwhile
+        closed = openings.closed_between(transfer.file, end, observed_ns)  # it was not polled in between
         closed = closed if closed is not None and _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, closed) else None
     if closed is not None or sent_until_ns is None:
         return closed or end
@@ -111,7 +111,7 @@ def _close_ns(
         interval.new_written_bytes >= ACTIVE_BYTES
         for interval in history.between(end + STAMP_TOLERANCE_NS, sent_until_ns)
     )
-    return end if wrote_on else sent_until_ns  # it was the last that was written
+    return end if wrote_on else sent_until_ns  # it is the last written file
 
 
 def birth_and_write_ns(fact: FileFact, clock: RecordingClock) -> tuple[int, int]:
@@ -121,14 +121,14 @@ def birth_and_write_ns(fact: FileFact, clock: RecordingClock) -> tuple[int, int]
 
 
 def is_born_within(fact: FileFact | None, edges: tuple[int, int], slack_ns: int) -> bool:
-    """Return whether a file was born between the edges of a transfer, which then wrote all of it."""
+    """Return True if a file was born between the edges of a transfer, which then wrote all of it."""
     if fact is None or fact.birth_ns is None:
         return False
     return 0 <= fact.modified_ns - fact.birth_ns <= edges[1] - edges[0] + slack_ns
 
 
 def is_coarse(fact: FileFact) -> bool:
-    """Return whether a file's stamps are whole seconds, truncated, as on S3: these show no edges."""
+    """Return True if a file's stamps are whole seconds, truncated, as on S3: these show no edges."""
     return not fact.modified_ns % 1_000_000_000 and not fact.changed_ns % 1_000_000_000
 
 
@@ -183,7 +183,6 @@ def _sync_end_ns(transfer: Transfer, history: ProcessHistory, end: int, synced_n
 
 
 def _is_mostly_idle(history: ProcessHistory, low: int, high: int) -> bool:
-    """Return whether a process used little of a core in a time, as one waiting in a call does."""
     busy = [i.busy for i in history.between(low, high) if i.busy is not None]
     return not busy or sum(busy) / len(busy) < MAX_SYNC_BUSY_SHARE
 
@@ -197,9 +196,9 @@ def estimate_read_edges(
         low = _earliest_start_ns(transfer, history)
     opened = openings.opened_between(
         transfer.file, low, transfer.first_ns + STAMP_TOLERANCE_NS
-    )  # a look is later than its frame
+    )  # a sample is later than its frame
     low = low if opened is None else min(opened, transfer.first_ns)
-    if transfer.is_mapped:  # mappings are looked at seldom: the bounds may hold what was mapped before
+    if transfer.is_mapped:  # mappings are read seldom: the bounds may include an earlier mapping
         touched = [(i.start_ns, i.end_ns, max(i.resident_bytes, i.read_bytes)) for i in history.between(low, high)]
         min_bytes = min(MAPPED_ACTIVE_BYTES, transfer.mapped_bytes // 16)
         run = _run_between(find_runs(touched, active_bytes=min_bytes), transfer.first_ns - 1, high)
@@ -208,7 +207,7 @@ def estimate_read_edges(
         (max(i.start_ns, low), min(i.end_ns, high), i.resident_bytes if transfer.is_mapped else i.read_bytes)
         for i in history.between(low, high)
     ]
-    found = find_runs(inside, gap_ns=high - low)  # whatever pause there is
+    found = find_runs(inside, gap_ns=high - low)  # any pause
     if not found:
         return transfer.first_ns, transfer.last_ns
     start = found[0].start_ns

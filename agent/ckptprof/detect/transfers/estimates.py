@@ -66,7 +66,7 @@ def untangle(written: Iterable[Transfer]) -> None:
 
 
 def is_no_checkpoint(transfer: Transfer) -> bool:
-    """Return whether its name excludes a checkpoint, and its first bytes do not contradict that.
+    """Return True if its name excludes a checkpoint, and its first bytes do not contradict that.
 
     A written file may be inspected later. A file only read is not: its name needs a word for checkpoints.
     """
@@ -89,7 +89,7 @@ class TransferEstimates:
         self._world = world
         self._openings = openings
         self._traced = traced
-        # what each process touched by mappings, in all and by file: of thousands each asks for it in a round
+        # bytes that each process touched by mappings, in all and by file: thousands of files need them in a round
         self._mapped_bytes: dict[ProcessKey, tuple[OverlapWeights, dict[FileKey, list[TracedTransfer]]]] = {}
 
     def begin_round(self) -> None:
@@ -132,7 +132,7 @@ class TransferEstimates:
             return start_ns, end_ns, size  # it has ended, and all its pages are counted
         history = self._world.histories.get(transfer.process)
         elsewhere = sum(other.counted_bytes for other in openings[1:])
-        if transfer.mapping is None or history is None:  # it was gone before anybody looked
+        if transfer.mapping is None or history is None:  # it was unmapped before a sample
             return start_ns, end_ns, max(size, leaping_read_bytes(transfer) - elsewhere)
         edges = estimate_read_edges(transfer.mapping, history, self._openings, self._world.threads)
         elsewhere += self._touched_elsewhere(transfer, edges)
@@ -279,7 +279,7 @@ class TransferEstimates:
             excess_bytes -= history.returned_bytes(
                 min(transfer.start_ns for transfer in own), end_ns + STAMP_TOLERANCE_NS
             )
-            # nothing speaks for the reading of a file in which no position advanced, least of all a single look
+            # a file whose position never advanced has no evidence of being read, least of all with a single sample
             doubtful = [one for one in own if one.samples and one.samples[-1].position <= one.samples[0].position]
             for transfer in sorted(doubtful, key=lambda one: len(one.samples)) if excess_bytes > 0 else ():
                 removed_bytes = min(transfer.bytes - 1, excess_bytes)

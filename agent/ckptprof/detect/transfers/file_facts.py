@@ -14,8 +14,8 @@ a server's clock may have falsified.
 Invariant: one state of a file (inode and modification time) is applied once. What was credited is undone if its writer
 is observed with the file open later.
 
-Example: a job writes `latest` anew with each save. Its fact at the second save is newer than the end of the first
-transfer, and the process wrote as much since: the first transfer is left alone, and a second one is credited.
+Example: a job rewrites `latest` with each save. Its fact at the second save is newer than the end of the first
+transfer, and the process wrote as much since: the first transfer is unchanged, and a second one is credited.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class FileFacts:
         self._fresh.setdefault(key, {})[requester] = None
 
     def _is_link(self, at_ns: int, fact: FileFact, known_at_ns: int, known: FileFact) -> bool:
-        """Return whether it is a further name of a file that had two at a time: it retains the first.
+        """Recognise a hard link: a further name of a file that had both at a time; the file retains the first.
 
         Not a temporary name, nor one reused for each save, if that came first.
         """
@@ -127,12 +127,12 @@ class FileFacts:
         own = (fact for path, fact in self._links.items() if path.rpartition("/")[0] == folder)
         old = (fact for fact in own if self._world.clock.mono(fact.modified_ns) < before_ns)
         firsts = ((fact, self._facts.get((fact.device, fact.inode))) for fact in old)
-        # `best` beside it is no part of a save
+        # `best` in the same folder is no part of a save
         return sum(fact.size for fact, first in firsts if first and first[1].path.rpartition("/")[0] != folder)
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether fresh facts are to be applied soon: newer ones would displace them."""
+        """Fresh facts must be applied soon: newer ones would displace them."""
         return 3 * len(self._fresh) >= MAX_FACTS
 
     def paths(self) -> Iterator[str]:
@@ -249,7 +249,7 @@ class FileFacts:
             self._awaiting_trainer.clear()
 
     def _awaits_trainer(self, key: FileKey) -> bool:
-        """Return whether a small file may belong to a trainer that has not queried it yet, but will after its burst."""
+        """Return True while a small file may belong to a trainer that will query it after its burst."""
         (at_ns, fact), requesters = self._facts[key], self._fresh.get(key, {})
         has_expired = self._now_ns - at_ns >= _TRAINER_QUERY_NS
         if has_expired or fact.size >= SIGNIFICANT_BYTES or not self._trainers.isdisjoint(requesters):
@@ -281,7 +281,7 @@ class FileFacts:
         return unknown
 
     def _is_rewritten(self, at_ns: int, fact: FileFact, transfer: Transfer) -> bool:
-        """Return whether the fact is of another writing: the inode is a later file's, or it was rewritten."""
+        """Recognise a fact of another writing: the inode is a later file's, or the file was rewritten."""
         clock = self._world.clock
         birth_ns = clock.mono(fact.birth_ns) if fact.birth_ns is not None else 0
         if birth_ns > at_ns + STAMP_TOLERANCE_NS:  # the clock was set since: no file is born after it was inspected
@@ -364,7 +364,7 @@ def _is_continued_by(found: Transfer, other: Transfer) -> bool:
 
 
 def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iterable[Transfer]) -> bool:
-    """Return whether a file was inspected during a rewrite, truncated, after that transfer.
+    """Recognise a file inspected during a rewrite, truncated, after that transfer.
 
     Once inspected at its close, it shrinks only by another writing, observed or not.
     """
@@ -375,7 +375,7 @@ def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iter
 
 
 def _is_of_open_write(transfer: Transfer, later: Transfer | None, clock: RecordingClock) -> bool:
-    """Return whether its fact is of a file still being written, or already truncated for a later writing."""
+    """Recognise a fact of a file still being written, or already truncated for a later writing."""
     fact, at_ns = transfer.fact, transfer.fact_at_ns
     if fact is None or at_ns < transfer.last_ns:
         return True
@@ -386,13 +386,11 @@ def _is_of_open_write(transfer: Transfer, later: Transfer | None, clock: Recordi
 
 
 def _is_only_writeback(fact: FileFact, known: FileFact) -> bool:
-    """Return whether `fact` only reports pages, and nothing else has changed."""
     same = (fact.path, fact.size, fact.modified_ns) == (known.path, known.size, known.modified_ns)
     return same and fact.unwritten_bytes is not None and fact.magic is None
 
 
 def _predates(fact: FileFact, transfer: Transfer, clock: RecordingClock) -> bool:
-    """Return whether a file was inspected before the transfer: it may be deleted and its inode reused."""
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # no program sets the second one back
     slack_ns = 1_000_000_000 if is_coarse(fact) else STAMP_TOLERANCE_NS
     return touched_ns < transfer.before_ns - slack_ns
@@ -407,7 +405,7 @@ def _group_by_file(transfers: Iterable[Transfer], files: Collection[FileKey]) ->
 
 
 def _ends_at(transfer: Transfer, closing: FileClosing, of_file: Sequence[FileClosing]) -> bool:
-    """Return whether a writing ended with that closing: in its bounds or, if none is, the first one after."""
+    """Match a writing to its closing: the one within its bounds or, if there is none, the first one after."""
     low_ns, high_ns = transfer.before_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
     if any(low_ns <= other.at_ns <= high_ns for other in of_file):
         return low_ns <= closing.at_ns <= high_ns
@@ -415,7 +413,7 @@ def _ends_at(transfer: Transfer, closing: FileClosing, of_file: Sequence[FileClo
 
 
 def _is_lesser_name(fact: FileFact, known: FileFact) -> bool:
-    """Return whether `fact` has the temporary name of a file with a known final name, or of a `latest` link."""
+    """Recognise the temporary name of a file with a known final name, or the name of a `latest` link."""
     if fact.path == known.path:
         return False
     name, better = parse_name(fact.path), parse_name(known.path)
@@ -429,7 +427,7 @@ def _is_unchanged(fact: FileFact, known: FileFact) -> bool:
 
 
 def _is_linked_since(fact: FileFact, known: FileFact) -> bool:
-    """Return whether only links or permissions of a file changed, long after its last write."""
+    """Recognise a change of only the links or permissions of a file, long after its last write."""
     same = fact.path == known.path and _is_unchanged(fact, known)
     return same and fact.changed_ns - known.changed_ns > CONCURRENT_NS
 

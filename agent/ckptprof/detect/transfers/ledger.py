@@ -151,7 +151,7 @@ class Ledger:
         return Counter((job, path_shape(transfer.path)) for job, known in written for transfer in known)
 
     def was_writing_in_folder(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
-        """Return whether the process was observed writing a file of the folder then, within a second."""
+        """Return True if the process was observed writing a file of the folder then, within a second."""
         spans = self._observed_writes.get((process, folder))
         return spans is not None and any(True for _ in spans.find(start_ns - CONCURRENT_NS, end_ns + CONCURRENT_NS))
 

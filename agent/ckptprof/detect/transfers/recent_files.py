@@ -1,4 +1,4 @@
-"""What is remembered of files: which were moved of late, saved, deleted, and how much of them is not on storage yet."""
+"""Recent files: transferred, saved, deleted ones, and their writeback."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
         return found
 
     def written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
-        """Return what a process can have written in a time to files that polling saw grow."""
+        """Return the most that a process can have written in a time to files that polling saw grow."""
         return self.grown_weights(process).weight((start_ns, end_ns + 1))
 
     def grown_weights(self, process: ProcessKey) -> OverlapWeights:
@@ -107,7 +107,7 @@ class SavedFiles(Bounded[str, SavedNames]):
         self.update(dict.fromkeys(paths[:MAX_FILES], SavedNames()))
 
     def contains(self, path: str) -> bool:
-        """Return whether the file, or its folder, was saved."""
+        """Return True if the file, or its folder, was saved."""
         return path in self or path.rpartition("/")[0] in self
 
     def in_folder(self, folder: str) -> list[str]:
@@ -185,17 +185,17 @@ class WritebackState:
 
     modified_ns: int  # wall clock
     at_ns: int = 0
-    unwritten_bytes: int = 0  # when last looked at
-    last_dirty_ns: int | None = None  # the last look at which something was unwritten
-    first_clean_ns: int | None = None  # the first look after that at which nothing was
+    unwritten_bytes: int = 0  # in the last fact
+    last_dirty_ns: int | None = None  # the last fact with unwritten bytes
+    first_clean_ns: int | None = None  # the first fact after that without any
 
 
 class Writeback(Bounded[FileKey, WritebackState]):
     """The writeback of recently sampled files."""
 
     def __init__(self) -> None:
-        super().__init__(MAX_FILES, last_ns=lambda looks: looks.at_ns)
-        self.version = 0  # rises with each look
+        super().__init__(MAX_FILES, last_ns=lambda state: state.at_ns)
+        self.version = 0  # rises with each fact
 
     def record(self, at_ns: int, fact: FileFact) -> None:
         """Record a fact, if it has the unwritten bytes of a file."""

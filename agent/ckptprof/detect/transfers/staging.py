@@ -1,7 +1,8 @@
 """Finds files that are written only to be copied: a job writes one, reads it whole, and writes as much elsewhere.
 
 Lightning does so for every target that fsspec's transaction cannot rename to, as do writers that stage on a local disk.
-The stage is no checkpoint of its own: it stands behind what it became (`Transfer.staged`), which begins with it.
+The staging file is no checkpoint of its own: it becomes part of its copy (`Transfer.staging_file`), which starts with
+it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from ckptprof.detect.tolerances import ALL_SHARE, COMMIT_NS, HEADER_BYTES, MAX_P
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.file_names import parse_name
 
-_MIN_OBSERVED_SHARE = 0.5  # of a file at least was seen by the last look at it
+_MIN_OBSERVED_SHARE = 0.5  # of a file, in its last sample
 
 
 def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
-    """Return what was written and read without the stages and the reading of them; their targets carry them.
+    """Return written and read transfers without staging files and the reads of them; their copies include them.
 
-    `written` and `read` are of one job. Nothing is a stage that was not read by the job, or lies where its copy lies,
-    or has a step where its copy is the last or the best: that is a copy under a further name.
+    `written` and `read` are of one job. A staging file was read by the job, and is in another folder than its copy. A
+    file with a step whose copy is called last or best is no staging file: that is a copy under a further name.
     """
     readings: dict[tuple[int, int], list[Transfer]] = {}
     for part in read:
@@ -27,10 +28,10 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
     if not readings:
         return written, read
     dropped: set[int] = set()
-    claimed: set[int] = set()  # what is gone, and the targets
+    claimed: set[int] = set()  # removed transfers, and the targets
     targets = sorted(written, key=lambda part: part.start_ns)
     starts = [part.start_ns for part in targets]
-    found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by its target: that, the stage, its reading
+    found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by target: target, staging file, the read of it
     for staging in targets:
         reading = _reading_of(staging, readings.get(staging.file, []), dropped)
         if reading is None:
@@ -54,7 +55,7 @@ def _reading_of(staging: Transfer, readings: list[Transfer], dropped: set[int]) 
         after = staging.end_ns - STAMP_TOLERANCE_NS <= part.end_ns and part.start_ns <= staging.end_ns + COMMIT_NS
         is_partly_unobserved = (
             part.operations is None and parse_name(staging.folder).staging
-        )  # the rest was read between two looks
+        )  # the rest was read between two samples
         is_whole = part.is_open or part.bytes >= staging.bytes * ALL_SHARE or is_partly_unobserved
         if id(part) not in dropped and after and is_whole and part.start_ns >= staging.start_ns:
             return part
@@ -73,15 +74,15 @@ def _target_of(staging: Transfer, reading: Transfer, targets: list[Transfer], cl
 
 
 def _may_grow(target: Transfer, reading: Transfer) -> bool:
-    """Return whether a file that is open yet may become a copy: once all was read, a few bytes are lines of a log."""
+    """Decide whether an open file may become a copy: if it has a few bytes after all was read, it is a log."""
     return reading.is_open or target.operations is None or target.bytes >= HEADER_BYTES
 
 
 def _is_same_size(target: Transfer, staging: Transfer, reading: Transfer) -> bool:
-    """Return whether a copy has the size of its stage.
+    """Compare the size of a copy with that of its staging file.
 
-    Polled, what was seen of a file that is gone is the least that it held, and its reading shows how much that was; so
-    is what was seen of a target of which the file system has not said yet.
+    When polled, the samples of a deleted file give its minimum size, and the read of it the full size. The samples of a
+    target without a reported size give its minimum, too.
     """
     size = staging.bytes if staging.operations is not None else max(staging.bytes, reading.size)
     min_share = ALL_SHARE if target.operations is not None or target.fact is not None else _MIN_OBSERVED_SHARE

@@ -1,4 +1,4 @@
-"""Everything that is known of who moved what: polled and traced, joined with what the file systems say."""
+"""All transfers, polled and traced, with the facts of their files."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ckptprof.frameworks.file_names import parse_name
 from ckptprof.model import Level
 from ckptprof_collectors.samples import FileActivity, FileEvent, FileFact, FileLifeEvent, FileScan, ProcessExit
 
-QUIET_NS = 2_600_000_000  # after its last sign of life a candidate is judged: later than the sampler's second look
-_INFERRED = ("directory", "opening")  # nobody saw the process at the file: it is credited by bytes and times
+QUIET_NS = 2_600_000_000  # of a candidate, then it is classified: longer than until the sampler's second sample
+_INFERRED = ("directory", "opening")  # the process was not observed with the file: credited by bytes and times
 
 
 class TransferTracker:
@@ -43,13 +43,13 @@ class TransferTracker:
         self.removals = Removals(world.jobs)
         self.recent = RecentTransfers(self.polled, self.traced)
         self.estimates = TransferEstimates(world, self.openings, self.traced, self.recent)
-        self.waiting: list[Transfer] = []  # over, and not judged yet
-        self._polled_open: list[Transfer] = []  # of it, what no trace tells of
+        self.waiting: list[Transfer] = []  # ended, not classified yet
+        self._polled_open: list[Transfer] = []  # without traced counterpart
         self._frame_ns = world.header.at_ns
 
     @property
     def active(self) -> bool:
-        """Whether something is going on that may become a checkpoint."""
+        """Whether a transfer is in progress that may become a checkpoint."""
         return (
             bool(self.waiting)
             or bool(self.polled.open_transfers())
@@ -108,7 +108,7 @@ class TransferTracker:
         self.recent.record(
             [transfer for transfer in self.waiting if id(transfer) not in known_ids]
         )  # found in their folders
-        if not self._is_traced:  # else every reading was counted, and by whom
+        if not self._is_traced:  # else every read was counted, with its process
             known = [*self.waiting, *polled_open]
             found = find_unobserved_reads(self.openings, known, self._world, self.saved, now_ns)
             self.waiting += found
@@ -120,7 +120,7 @@ class TransferTracker:
         joined: set[int] = set()
         for later in (*self.waiting, *self.polled.open_transfers()):
             earlier = later.before_truncation
-            if earlier is None or now_ns - later.first_ns < LATE_TICK_NS:  # what was heard comes later
+            if earlier is None or now_ns - later.first_ns < LATE_TICK_NS:  # inotify events arrive later
                 continue
             closed_ns = self.openings.first_close_by_folder() if closed_ns is None else closed_ns
             stayed_open = self.openings.stayed_open(earlier, later.first_ns, closed_ns)
@@ -145,7 +145,7 @@ class TransferTracker:
         if ended:
             waiting = {id(transfer) for transfer in self.waiting}
             self.waiting += [transfer for transfer in ended if id(transfer) not in waiting]
-        # one that was opened again goes back to those that are open
+        # one that was opened again is open again
         self.waiting = [one for one in self.waiting if one.phase is Phase.ENDED]
         return polled_open
 
@@ -165,12 +165,12 @@ class TransferTracker:
         return max(since_ns, min(filter(None, first), default=since_ns))
 
     def was_written_since(self, path: str, since_ns: int) -> bool:
-        """Return whether the file system showed a write to a file at that time or later."""
+        """Return True if a file fact shows a write to the file at that time or later."""
         changed_ns = self.facts.modified_ns(path)
         return changed_ns is not None and self._world.clock.mono(changed_ns) >= since_ns - STAMP_TOLERANCE_NS
 
     def is_nameless(self, transfer: Transfer) -> bool:
-        """Return whether its file had no name while it had content; at trace its deletion was observed."""
+        """Return True if its file had no name while it had content; at trace by its observed deletion."""
         if isinstance(transfer, TracedTransfer) and transfer.created_ns is not None:
             removed_ns = self.removals.removed_ns(transfer.path, transfer.created_ns - 1)
             if removed_ns is not None and removed_ns <= transfer.first_ns:
@@ -195,7 +195,7 @@ class TransferTracker:
 
 
 def _is_of_other_step(path: str, step: int | None) -> bool:
-    """Return whether a file already has its last name, with another step than this.
+    """Recognise a file that already has its final name, with another step than this.
 
     In a hidden folder none has: its number may be that of a process.
     """

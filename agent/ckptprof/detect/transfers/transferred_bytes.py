@@ -1,4 +1,4 @@
-"""How many bytes of a file a transfer moved."""
+"""Estimates the bytes of a transfer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
 from ckptprof.detect.world.process_counters import ProcessHistory
 
-_MIN_LEAPS = 8  # faults, of which nearly all went on
+_MIN_LEAPS = 8  # faults, nearly all of them forward
 _MIN_LEAP_REACH = 0.7  # of the file: the last tensor may be large
-_MIN_WRITTEN_SHARE = 0.5  # of the way of a position must have been written, or it was not written at all
+_MIN_WRITTEN_SHARE = 0.5  # of the position's advance; with less the process did not write it
 _MIN_FAULTED_SHARE = 0.5  # measured: a load of 268 MB takes 0.83 of the faults that fault-around alone would give
 
 
@@ -42,14 +42,12 @@ def estimate_bytes(transfer: Transfer, history: ProcessHistory, edges: tuple[int
             else min(size, max(transferred, transfer.advanced_bytes))
         )
     mapped = min(_mapped_bytes(transfer, history, edges), transfer.size) if transfer.mapped_bytes else 0
-    returned = sum(
-        interval.returned_bytes for interval in intervals
-    )  # what was fetched for a mapping was counted before
+    returned = sum(interval.returned_bytes for interval in intervals)  # storage reads for a mapping were counted before
     return max(mapped, _read_bytes(transfer, max(transferred, returned)))
 
 
 def _read_bytes(transfer: Transfer, transferred: int) -> int:
-    """Return the bytes that came by calls, by the position and by what its process read."""
+    """Return the bytes read by calls, by the position and the process counters."""
     size = transfer.size
     reached = max((sample.position for sample in transfer.samples), default=0)
     if transferred <= 0 or (reached <= 0 and transferred < WHOLE_SHARE * size):
@@ -74,35 +72,35 @@ def leaping_read_bytes(transfer: TracedTransfer) -> int:
 
 
 def _leaves_holes(transfer: Transfer, history: ProcessHistory) -> bool:
-    """Return whether the position outran what its process wrote: it was set, or the file is sparse or older."""
+    """Return True if the position is ahead of the bytes written: it was set, or the file is sparse or older."""
     if len(transfer.samples) < 3:
         return False
     first, last = transfer.samples[0], transfer.samples[-1]
-    # counters run ahead of the position: it moves when a call ends
+    # counters are ahead of the position, which advances at the end of a call
     written = sum(interval.new_written_bytes for interval in history.between(first.at_ns - LATE_TICK_NS, last.at_ns))
     return 0 < written < _MIN_WRITTEN_SHARE * (last.position - first.position)
 
 
 def _is_written_whole(transfer: Transfer, transferred: int, size: int, edges: tuple[int, int]) -> bool:
-    """Return whether this transfer wrote the whole file: that was observed, or the file was born in it."""
+    """Return True if this transfer wrote the whole file: by its samples, or the file was born in it."""
     if transfer.is_credited or max(transfer.advanced_bytes, transferred) >= WHOLE_SHARE * size:
         return True
     return is_born_within(transfer.fact, edges, EDGE_TOLERANCE_NS)
 
 
 def _mapped_bytes(transfer: Transfer, history: ProcessHistory, edges: tuple[int, int]) -> int:
-    """Return the bytes that came in by a mapping: memory shows what was touched, until it is unmapped."""
+    """Return the bytes read through a mapping: resident memory shows the touched pages, until it is unmapped."""
     size, closed_ns = transfer.mapped_bytes, transfer.closed_ns
-    if closed_ns is not None and closed_ns - transfer.first_ns < AT_ONCE_NS:  # its last look may be its only one
+    if closed_ns is not None and closed_ns - transfer.first_ns < AT_ONCE_NS:  # its last sample may be its only one
         intervals = history.between(edges[0], closed_ns)
-        faulted = sum(interval.minor_faults for interval in intervals) * FAULT_AROUND_BYTES  # these remain
+        faulted = sum(interval.minor_faults for interval in intervals) * FAULT_AROUND_BYTES  # remain after unmapping
         touched = sum(interval.resident_bytes for interval in intervals)
         return size if touched >= LITTLE_SHARE * size or faulted >= _MIN_FAULTED_SHARE * size else 0
     intervals = history.between(edges[0], edges[1] + 1)
     touched_ns = max((interval.end_ns for interval in intervals if interval.resident_bytes > 0), default=0)
     was_still_reading = (
         closed_ns is not None and closed_ns - touched_ns < NEARBY_NS
-    )  # what came after went with the mapping
+    )  # later pages were unmapped before a sample
     touched = sum(interval.resident_bytes for interval in intervals)
     return size if touched >= (_MIN_FAULTED_SHARE if was_still_reading else WHOLE_SHARE) * size else touched
 

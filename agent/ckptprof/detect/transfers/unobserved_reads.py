@@ -1,4 +1,4 @@
-"""Whose a file is that was opened and read between two looks: of a process that read more than it was seen to."""
+"""Finds the reader of a file that was opened and read between two samples: a process with unexplained read bytes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def find_unobserved_reads(
 
 
 class _ExplainedTransfers:
-    """What is known by now: by file, and who was at a file of each folder."""
+    """Known transfers by file, and processes by folder."""
 
     def __init__(self, transfers: Iterable[Transfer]) -> None:
         self.of_file: defaultdict[FileKey, list[Transfer]] = defaultdict(list)
@@ -70,12 +70,12 @@ class _ExplainedTransfers:
 
 
 def _is_explained(opening: FileOpening, of_same: Sequence[Transfer], openings: FileOpenings) -> bool:
-    """Return whether as many reads of its file are known as there were openings in their time."""
+    """Return True if as many reads of its file are known as there were opens in their time."""
     explaining = [transfer for transfer in of_same if _explains(transfer, opening)]
     if any(transfer.writes or transfer.is_mapped for transfer in explaining):
         return True
     of_file = openings.by_key(opening.file)
-    if not explaining or len(of_file) > FEW:  # a data set is read again and again
+    if not explaining or len(of_file) > FEW:  # a data set is read repeatedly
         return bool(explaining)
     explained_openings = [
         other for other in of_file if not other.was_written and any(_explains(one, other) for one in explaining)
@@ -98,7 +98,7 @@ def _find_reader(
     from_ns = opening.opened_ns - STAMP_TOLERANCE_NS
     for process in readers:
         if world.histories[process].had_child_exit(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):
-            continue  # what its child read, and what that one's children did, came into its counters
+            continue  # the reads of ended descendants were added to its counters
         if ledger.unexplained_read_bytes(process, from_ns, opening.closed_ns, openings) >= WHOLE_SHARE * opening.size:
             return Transfer(
                 phase=Phase.ENDED,

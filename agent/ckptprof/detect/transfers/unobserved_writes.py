@@ -1,4 +1,4 @@
-"""Whose a file is that nobody was seen writing: of a process that wrote as much then, beside what is known of it."""
+"""Finds the writer of a file that was never observed open: a process with as many unexplained written bytes."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from ckptprof.frameworks.file_formats import SQLITE_LOGS
 from ckptprof.frameworks.file_names import path_shape
 from ckptprof_collectors.samples import FileFact
 
-_MIN_SHARE_IN_SAME_FOLDER = 0.2  # is enough where it was seen writing in the same folder just then
+_MIN_SHARE_IN_SAME_FOLDER = 0.2  # enough if it was observed writing in the same folder at that time
 
 
 class FileState(NamedTuple):
     """The state of a file at a time."""
 
     at_ns: int
-    fact: FileFact  # as its file system said
-    requesters: Collection[ProcessKey]  # on whose behalf it was asked
+    fact: FileFact  # by its file system
+    requesters: Collection[ProcessKey]  # the processes for which it was queried
 
     @property
     def file(self) -> FileKey:
@@ -75,7 +75,7 @@ def find_unobserved_write(
         or _is_database(fact)
         or any(one.writes for one in traced.transfers_near(file, modified_ns, modified_ns))
     ):
-        return None  # or who wrote it is known
+        return None  # or its writer is known
     for process in _possible_writers(fact, requesters, world):
         if not world.trains([process]):
             history = world.histories[process]
@@ -83,9 +83,9 @@ def find_unobserved_write(
             if history.had_child_exit(
                 min(start_ns_of_history, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS
             ):
-                continue  # it may have its counters by the child that it waited for
+                continue  # its counters may include those of a reaped child
         if traced.has_transfers(process) and not _was_writing_in_folder(process, fact, world, ledger):
-            continue  # whose calls are counted has written it by none: a trace misses but small ones among many
+            continue  # traced, without a call on this file: a trace misses only small files among many
         start_ns = _write_start_ns(process, fact, world, ledger, ended_ns)
         if start_ns is not None:
             return Transfer(
@@ -106,7 +106,7 @@ def find_unobserved_write(
 
 
 def wrote_enough(process: ProcessKey, fact: FileFact, world: World) -> bool:
-    """Return whether a process, or its reaped children, wrote as much as a file has about then."""
+    """Return True if a process, or its reaped children, wrote at least the file's size at about that time."""
     birth, modified = birth_and_write_ns(fact, world.clock)
     written_bytes = world.histories[process].wrote_bytes(
         min(birth, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS
@@ -115,7 +115,7 @@ def wrote_enough(process: ProcessKey, fact: FileFact, world: World) -> bool:
 
 
 def _is_database(fact: FileFact) -> bool:
-    """Return whether it is one of SQLite's files, as our own is."""
+    """Recognise SQLite's files, as our own database is."""
     beginning = fact.magic or b""
     return beginning.startswith((b"SQLite format 3", *SQLITE_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
 
@@ -184,7 +184,7 @@ def _write_start_ns(
     is_in_same_folder = ledger.was_writing_in_folder(fact.path.rpartition("/")[0], process, birth, modified)
     enough = any(interval.new_written_bytes for interval in intervals)
     if enough and not small:
-        # Of a run on several nodes a file beside is as likely another node's
+        # In a run on several nodes, another file of the folder is as likely another node's
         share = (
             _MIN_SHARE_IN_SAME_FOLDER if is_in_same_folder and not world.jobs.has_other_nodes(process) else MOST_SHARE
         )
@@ -199,7 +199,7 @@ def _write_start_ns(
         if not was_observed_late or ledger.unexplained_bytes_since_start(process) < MOST_SHARE * fact.size:
             return None
     if (small and modified - birth > CONCURRENT_NS) or birth > modified:
-        return modified  # written anew, as `latest` is with each save
-    # what ended before was a file that had its inode
+        return modified  # rewritten, as `latest` is with each save
+    # an earlier end is of a previous file with its inode
     earliest_ns = birth if fact.birth_ns is None else birth_and_write_ns(fact, world.clock)[0]
     return max(earliest_ns, birth, intervals[0].start_ns) if enough else max(earliest_ns, birth)

@@ -187,7 +187,7 @@ class CounterHistory:
     def best_rate(self, column: int, before_ns: int | None = None, other_column: int | None = None) -> float | None:
         """Best growth in one second ever, or in seconds that had ended by then; None: there was none.
 
-        `beside`: another counter, whose growth in that second is returned.
+        `other_column`: another counter, whose growth in that second is returned instead.
         """
         rates_by_then = [rates for at_ns, rates in self._bests[column] if before_ns is None or at_ns <= before_ns]
         return rates_by_then[-1][column if other_column is None else other_column] if rates_by_then else None

@@ -29,7 +29,7 @@ _MAX_TIMES = 4.0  # the bytes: the pieces, the joined result, and a copy or two
 def find_build_before(changes: list[MemoryChange], first_ns: int, size: int) -> Span | None:
     """Find since when a process built what it wrote, up to its first byte; None if its memory does not show it.
 
-    `looks`: since it trains and since the previous save. It allocated as much as it wrote, more than ever before, and
+    `changes`: since it trains and since the previous save. It allocated as much as it wrote, more than ever before, and
     hardly anything for as long before that.
     """
     changes = [one for one in changes if one.start_ns < first_ns]

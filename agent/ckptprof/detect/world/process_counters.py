@@ -84,7 +84,7 @@ class _EarlyBytes:
     def unreported(self, at_ns: int, called: int, transferred: int, *, is_requested: bool = True) -> int:
         """Bytes not reported yet, of those that calls returned and those to or from the page cache.
 
-        `asked`: calls will return these bytes; otherwise page faults of mappings requested them.
+        `is_requested`: calls will return these bytes; otherwise page faults of mappings requested them.
         """
         if at_ns - self.reported_ns > LATE_COUNTER_NS:
             self.reported_bytes = 0

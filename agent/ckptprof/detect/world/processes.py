@@ -98,11 +98,11 @@ class Processes:
         return info.comm if info is not None else self._traced.get(process, _UNKNOWN)[0]
 
     def info(self, process: ProcessKey) -> ProcessInfo | None:
-        """Look up the description of a process; None: never described."""
+        """Return the description of a process; None: never described."""
         return self._infos.get(process)
 
     def own_or_forker_info(self, process: ProcessKey) -> ProcessInfo | None:
-        """Look up the description of a process, or for a short-lived fork that of its parent; None: unknown."""
+        """Return the description of a process, or for a short-lived fork that of its parent; None: unknown."""
         info = self._info_or_parent(process)
         if info is None or key_of(info) == process:
             return info
@@ -270,7 +270,7 @@ def key_of(info: ProcessInfo) -> ProcessKey:
 def _restore_exited_info(info: ProcessInfo, previous: ProcessInfo | None) -> ProcessInfo:
     """Restore the description of a process that was exiting: it loses all but its name with its memory.
 
-    `like` is its earlier description, or its parent: a fork has the same program and environment.
+    `previous`: its earlier description, or its parent's: a fork has the same program and environment.
     """
     if previous is None or info.environment or info.comm != previous.comm:
         return info

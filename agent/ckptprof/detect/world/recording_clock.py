@@ -27,7 +27,7 @@ class RecordingClock:
     """Converts between CLOCK_MONOTONIC and a steady wall clock: that of the first frame, never set again.
 
     A slewed clock (NTP) is followed, a jump is not: time stamps of files are converted to the steady clock when they
-    arrive (`steady`), so that stamps before and after a jump can be compared.
+    arrive (`unset_stamps`), so that stamps before and after a jump can be compared.
     """
 
     def __init__(self, at_ns: int, wall_ns: int) -> None:

@@ -66,9 +66,9 @@ def usual_depth(frames: tuple[Frame, ...], usual_stacks: list[tuple[Frame, ...]]
 def classify_thread(
     frames: tuple[Frame, ...], usual_stacks: list[tuple[Frame, ...]], *, sleeps: bool = False
 ) -> ThreadState | None:
-    """Classify what the thread does; `calm` are its stacks without a save. None: unknown.
+    """Classify what the thread does; `usual_stacks`: its stacks outside saves. None: unknown.
 
-    Words in names count only where the stack differs from a calm one: `train_and_checkpoint()` may run for ever. The
+    Words in names count only where the stack differs from a usual one: `train_and_checkpoint()` may run for ever. The
     innermost call decides: a training step that `save_in_background()` makes while it waits is training. A thread that
     `sleeps` off the CPU right in the save waits for it; in a function called by it, others may compute for it.
     """

@@ -212,7 +212,7 @@ class World:
         return dropped
 
     def forget_before(self, at_ns: int, open_since: Iterable[tuple[ProcessKey, int]]) -> int:
-        """Drop what is older, except of processes with a file `in_use`, since that was first observed.
+        """Drop older intervals, except of processes in `open_since`, from the first observation of their open file on.
 
         Return the time from which intervals are retained. Logs and data sets are open for days: if too many intervals
         are retained for these, they are dropped, too.

@@ -1,4 +1,4 @@
-"""The steps that claim time of a critical path: each takes parts, and returns an account and the remaining parts.
+"""The steps that claim time of a critical path: each consumes parts, and returns an account and the remaining parts.
 
 Their order is `accounts.ORDER`.
 """
@@ -21,22 +21,22 @@ from ckptprof.model import Mode
 from ckptprof.units import percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
-_LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of what is available
+_LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of available memory
 _LOW_BYTES = 256 << 20
-_NEARLY = 0.9  # of the level at which the kernel pauses writers: memory is sampled between pauses
+_NEARLY = 0.9  # of the level at which the kernel pauses writers, as memory is sampled between pauses
 MEMORY_SPEED = 200e6  # bytes per second and thread; slower only on a VM whose host has to supply the pages
 MANY_FILES = 200
 SMALL_FILE_BYTES = 128 << 10
-_ROUNDING_SECONDS = 1e-6  # what the rounding of sums leaves is no time; Python 3.12 adds up otherwise than 3.11
+_ROUNDING_SECONDS = 1e-6  # less is a rounding error of sums, which differ between Python 3.11 and 3.12
 _COPY_RATE = 1e9  # bytes per second of a copy, for dividing unclassified kernel time when files are many
-_OF_NAMES = 0.15  # of the time: then all of it is the cost of many small files
-_BUSY = 0.7  # of the time: a device that nothing waits for is idle at times
+_OF_NAMES = 0.15  # of the time: above it all time is attributed to many small files
+_BUSY = 0.7  # of the time: below it nothing waited for the device all the time
 _EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
 _NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
 OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
 MAPPED = (Part.FAULT, Part.KERNEL, Part.REST, Part.DATA, Part.COPY)  # where a mapped restore spends its time
-_WORKED = 0.6  # of the time that was waited, others were on a CPU
-_LOCKED_SECONDS = 0.1  # of their work: ten ticks of the clock by which processes are charged
+_WORKED = 0.6  # of the waiting time, in which others were on a CPU
+_LOCKED_SECONDS = 0.1  # of CPU time: ten ticks of the kernel's accounting
 _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, including its kernel calls
 
 
@@ -55,7 +55,7 @@ class Claim(NamedTuple):
 
     left: Parts
     charges: tuple[AttributedTime, ...] = ()
-    storage: Wait | None = None  # what storage was waited for
+    storage: Wait | None = None  # the storage wait, if any
     on_cpu: float = 0.0  # seconds on CPU that are part of such a wait now
 
 
@@ -80,7 +80,7 @@ def kernel(inputs: ClaimInputs, parts: Parts) -> Claim:
     if context.is_mapped and not context.is_save:
         return Claim(parts)  # page faults
     creates = sum(or_zero(one.creates) for one in context.measures.threads)
-    is_uncounted = 0 < creates < MOST * _files(context)  # of ten thousand new files a second the trace drops the rest
+    is_uncounted = 0 < creates < MOST * _files(context)  # with ten thousand new files a second the trace drops events
     if _many_small(context) and (not inputs.path.time.is_exact or is_uncounted):
         names = max(0.0, spent - context.transferred_bytes / _COPY_RATE)
         parts = parts.reassign(names, Part.KERNEL, Part.CREATE)
@@ -310,7 +310,7 @@ def lock(inputs: ClaimInputs, parts: Parts) -> Claim:
         return Claim(parts)
     others_busy = process.busy * context.span - (ran if exact is None else exact) / NS
     is_blocking, stacks = context.checkpoint.mode is Mode.SYNC, process.stacks or {}
-    waits = stacks.get("wait", 0) + stacks.get("gather", 0)  # for what other threads do not bring
+    waits = stacks.get("wait", 0) + stacks.get("gather", 0)  # for data that other threads do not provide
     runs_python = 2 * waits <= sum(stacks.values()) if stacks else is_blocking
     one_core = _ONE_CORE[0] <= process.busy <= _ONE_CORE[1] and runs_python
     worked = others_busy >= max(_LOCKED_SECONDS, max(SLIGHT, _WORKED * cpu_share(thread)) * waited)

@@ -32,15 +32,15 @@ _FEW = 8  # requests: fewer have no mean, and no share of retransmissions
 # TCP
 _LEAST_SECONDS = 0.5  # data in flight: the window of a fast connection is often full for milliseconds
 _WINDOW_SHARE = 0.3  # of that time, by the window of the receiver
-_ON_ITS_WAY = 0.7  # of the waiting
-_SENDS = 0.05  # of what the one that sent most did: with eight connections of one mount each counts
+_ON_ITS_WAY = 0.7  # of the waiting time, with data in flight
+_SENDS = 0.05  # of the bytes of the busiest connection; connections with fewer are ignored
 _QUEUED = 2.0  # times the shortest round
 # The fabric
-_A_SECOND = 100.0  # notifications or pauses: a healthy fabric has a few, to keep its queues short
-_LOST_A_SECOND = 10.0  # each costs a round, and often much that has to be sent again
+_A_SECOND = 100.0  # notifications or pauses per second: a healthy fabric has fewer, which keep its queues short
+_LOST_A_SECOND = 10.0  # packets per second; each costs a round trip, and often many retransmissions
 _WAITED = 0.3  # of the ticks of a port
 # Clients
-_RETRANSMITTED_SHARE = 0.01  # of the requests: each that is sent again waited for its timeout, a minute as it is set
+_RETRANSMITTED_SHARE = 0.01  # of the requests: each retransmission waited for its timeout, by default a minute
 _TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
 _DELAY_SECONDS = 0.1  # a client waits at least this long before it retries: NFS4_POLL_RETRY_MIN
 _SMALL_BYTES = 64 << 10  # of a request
@@ -49,9 +49,9 @@ LONG = 5.0  # times a round trip: then the server itself is slow
 # Targets
 _SLOWER = 3.0  # times the median of the others
 _COMPARABLE_SIZE = 0.5  # of the size of its requests: those of the others
-_FULL = 0.7  # of the requests that may be on their way at a time
+_FULL = 0.7  # of the maximum number of requests in flight
 _TINY_BYTES = 16 << 10  # of a request: one to four pages
-_TIMEOUT_SECONDS = 5.0  # the least that Lustre gives a request: at_est2timeout
+_TIMEOUT_SECONDS = 5.0  # minimum timeout of a Lustre request: at_est2timeout
 
 
 def transport(context: CheckpointContext, waiting: float) -> Wait | None:
@@ -61,7 +61,7 @@ def transport(context: CheckpointContext, waiting: float) -> Wait | None:
     """
     theirs = of_storage(context)
     most = max((one.sent_bytes for one in theirs), default=0)
-    theirs = [one for one in theirs if one.sent_bytes >= _SENDS * most]  # not another port, nor one that is stuck
+    theirs = [one for one in theirs if one.sent_bytes >= _SENDS * most]  # not another port, nor a stuck connection
     busy = sum(or_zero(one.busy_seconds) for one in theirs)
     if not context.is_save or not theirs or any(one.busy_seconds is None for one in theirs) or waiting <= 0:
         return None
@@ -83,7 +83,7 @@ def transport(context: CheckpointContext, waiting: float) -> Wait | None:
         window = f"the receive window of {name} was full for {percent(window_seconds / busy)} of the {seconds(busy)}"
         return Wait(cause=Cause.WINDOW, limit=Limit.SERVER, facts=(f"{window} in which data was in flight",),
                     rival=None if sure else Limit.NETWORK, imposed=sure, sure=sure)  # fmt: skip
-    stays_here = all(one.links == ("lo",) for one in theirs)  # then there is no path to be slow
+    stays_here = all(one.links == ("lo",) for one in theirs)  # then there is no network path
     if window_seconds >= SLIGHT * busy or on_its_way < _ON_ITS_WAY or stays_here:
         return None
     queues = _queues(main, theirs)
@@ -111,7 +111,7 @@ def congestion(
 ) -> tuple[str, str | None] | None:
     """Return (what congested the fabric, how the port is shared or None); None: it was not congested.
 
-    `moved`: bytes per second of the link, `waiting`: seconds that a thread waited.
+    `bytes_per_second`: of the link; `waiting`: seconds that a thread waited.
     """
     counts = []
     for count, least, noun in (
@@ -415,7 +415,7 @@ def target_text(context: CheckpointContext) -> str:
 
 
 def answers_late(context: CheckpointContext) -> bool:
-    """Return whether writes take so much longer than a round trip that the target itself is slow.
+    """Return True if writes take so much longer than a round trip that the target itself is slow.
 
     The round trip includes queues on the path to the target, not those on the path back.
     """
@@ -464,14 +464,14 @@ def hybrid(context: CheckpointContext) -> Hybrid | None:
 
 
 def was_in_pcc(context: CheckpointContext) -> bool:
-    """Return whether most of a restore came from Lustre's persistent client cache, on a disk of this host."""
+    """Return True if most of a restore came from Lustre's persistent client cache, on a disk of this host."""
     mount = context.measures.mount
     hit = ((mount.counters or {}) if mount is not None else {}).get("pcc_hit_bytes", 0)
     return not context.is_save and 0 < MOST * context.checkpoint.bytes <= hit
 
 
 def could_bypass_cache(context: CheckpointContext) -> bool:
-    """Return whether a save used the page cache although its client could bypass it and servers were idle."""
+    """Return True if a save used the page cache although its client could bypass it and servers were idle."""
     known, mount = hybrid(context), context.measures.mount
     if known is None or known.switched >= SLIGHT or mount is None:
         return False

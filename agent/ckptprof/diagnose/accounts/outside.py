@@ -16,13 +16,13 @@ from ckptprof.verdicts import Limit
 
 _LEAST_SECONDS = 0.01
 _UNKNOWN_CAUSE = "blocked before the first byte, cause unknown"
-_MIN_UNKNOWN_SECONDS = 1.0  # what is shorter may be the host's own noise, and is left out
+_MIN_UNKNOWN_SECONDS = 1.0  # shorter time may be noise of the host, and is left out
 _MIN_STATE_SHARE = 0.3  # of the checkpoint's bytes
 _BUSY = 0.5  # cores
-_COPIES = 2.0  # a copy of the state is at most this much larger than what is written
+_COPIES = 2.0  # a copy of the state is at most this many times larger than the written bytes
 _COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
-_PACKING_CORES = 0.5  # of a core: it compresses, or sums
+_PACKING_CORES = 0.5  # above it the program compresses, or computes checksums
 
 
 def deletion(context: CheckpointContext) -> tuple[float, float]:

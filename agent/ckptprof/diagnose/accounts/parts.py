@@ -18,21 +18,21 @@ class Part(Enum):
     SYNC = "sync"
     CLOSE = "close"
     FAULT = "fault"  # asleep in a page fault
-    QUEUED = "queued"  # ready to go on in the kernel, without a CPU
+    QUEUED = "queued"  # runnable in the kernel, waiting for a CPU
     COPY = "copy"  # on CPU in reads and writes
     KERNEL = "kernel"  # on CPU in the kernel, outside of known calls
     USER = "user"  # on CPU in its own code
-    STARVED = "starved"  # ready to go on in its own code, without a CPU
-    CPU = "cpu"  # on CPU, not known in what
+    STARVED = "starved"  # runnable in its own code, waiting for a CPU
+    CPU = "cpu"  # on CPU, activity unknown
     NETWORK = "network"  # asleep in sends and receives
     LOCK = "lock"  # asleep in futex(2) and the like
     SLEEP = "sleep"  # requested sleep
     REST = "rest"  # asleep, reason not known
 
 
-CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # that a trace times
-STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may be behind
-IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits in which a thread does nothing itself
+CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # timed by the trace
+STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may cause
+IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits outside I/O
 BUSY = tuple(part for part in Part if part not in IDLE)
 
 

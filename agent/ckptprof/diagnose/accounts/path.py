@@ -1,4 +1,4 @@
-"""The critical path: the rank and the thread that ended last, and what happened in each second until then.
+"""The critical path: the rank and the thread that ended last, and the parts of its time until then.
 
 The parts of a thread exclude each other and add up to its span. They are exact where calls are timed, else estimated
 from samples.
@@ -19,10 +19,10 @@ _SAMPLE_NAMES = {
     Part.REST: "other",
 }  # the name of a part in samples
 _SLACK = 1.05  # clocks of different resolution
-_LITTLE = 0.2  # of the span: what is left then is too short for a verdict to turn on it
+_LITTLE = 0.2  # of the span: a shorter remainder cannot change a verdict
 _PIECES = 16  # of the path, at most
 _MIN_WRITER_SHARE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
-_SHARE = 0.05  # of a rank's bytes: what is less is a marker, not its data
+_SHARE = 0.05  # of a rank's bytes: less is a marker, not data
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _polled(thread: ThreadMeasure, whole: float) -> ThreadBreakdown:
 
 @dataclass(frozen=True)
 class Rank:
-    """A process that transferred bytes, and when most of them were done."""
+    """A process that transferred bytes, and when most of them had been transferred."""
 
     pid: int
     bytes: float
@@ -165,7 +165,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class CriticalPath:
-    """What the time from the start of a checkpoint to its end was spent in."""
+    """The parts of the time from the start of a checkpoint to its end."""
 
     time: ThreadBreakdown
     thread: ThreadMeasure | None

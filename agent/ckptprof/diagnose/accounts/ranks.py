@@ -15,8 +15,8 @@ from ckptprof.verdicts import Limit
 _LATE_SHARE = 0.25  # of the span
 _LATE_SECONDS = 0.5
 _SINGLE_WRITER_SHARE = 0.9  # of the bytes
-_BUSY = 0.8  # of the time, or of a limit: a shared device was never idle, and the order of ends is chance
-_LARGER = 1.3  # times the bytes of the others: that is why it was late
+_BUSY = 0.8  # of the time, or of a limit: above it a shared device is saturated, and the last rank is chance
+_LARGER = 1.3  # times the bytes of the others: explains a late rank
 _AT_CPUS = (Part.USER, Part.COPY, Part.KERNEL, Part.CPU, Part.STARVED, Part.QUEUED)
 
 
@@ -34,7 +34,7 @@ class SingleWriter:
     """A single writer among several ranks."""
 
     ranks: int
-    workers: int  # that could work at once: no more than there are processors
+    workers: int  # that could work at once, limited by the processors
     text: str
 
 
@@ -130,4 +130,4 @@ def single_writer(context: CheckpointContext) -> SingleWriter | None:
     return SingleWriter(ranks, workers, text)
 
 
-SHARED_OUT = frozenset({Limit.SERIALIZE, Limit.SERVER})  # what several writers would do at the same time
+SHARED_OUT = frozenset({Limit.SERIALIZE, Limit.SERVER})  # limits of work that several writers would do in parallel

@@ -1,4 +1,4 @@
-"""What a thread waited for while it was asleep in reads, writes and syncs.
+"""Storage waits: the cause of a thread's sleep in reads, writes and syncs.
 
 The model. Sleep in I/O calls has one cause: many small syncs, small operations, the device, the link, the path behind
 it, the server, or the process that serves a FUSE mount. `resolve` returns it as a `Wait`.
@@ -36,16 +36,16 @@ from ckptprof.verdicts import Limit
 SMALL_BYTES = 64 << 10  # of a request, or of a call that bypasses the page cache
 SMALL_REQUEST_BYTES = 128 << 10
 SYNC_BYTES = 4 << 20
-_TINY_BYTES = 16 << 10  # of a call or a request: no device and no server is at its best with these
+_TINY_BYTES = 16 << 10  # of a call or a request: too small for the full speed of any device or server
 SYNCS = 16
 _LARGER = 2.0  # times a request: the rate of such requests shows what larger requests can reach
-_NEAR = 0.7  # of a limit that was set, of a speed, of what was shown
+_NEAR = 0.7  # of a configured limit, of a speed, of an observed rate
 _MOMENT = 0.02  # seconds; no rate for shorter waits
 _STEADY = 0.8
 _IDLE = 0.3  # of the time: a device with fewer requests does not block its writers
 _EVEN = 0.9  # of the time at one rate: a limit keeps it there
-_PER_OPERATION = frozenset({Cause.FLUSHES, Cause.SMALL_OPERATIONS})  # for a round, however short
-_UNDECIDED = frozenset({Cause.LINK_EVEN, Cause.CONGESTION, Cause.SERVER})  # what else is known decides between these
+_PER_OPERATION = frozenset({Cause.FLUSHES, Cause.SMALL_OPERATIONS})  # each waits for a round trip, however short
+_UNDECIDED = frozenset({Cause.LINK_EVEN, Cause.CONGESTION, Cause.SERVER})  # other evidence decides between these
 _CLIENT_DECIDES = _UNDECIDED | {Cause.DAEMON}
 
 BEATS: Mapping[Cause, frozenset[Cause]] = {
@@ -94,7 +94,7 @@ def _flushes(context: CheckpointContext, data: float, sync: float) -> Wait | Non
         return None
     bound = throttle(context, data + sync)
     if counted != "syncs" and bound is not None and bound.bytes_per_second is not None and bound.share >= _EVEN:
-        return None  # the bytes are limited, whatever was flushed
+        return None  # the bytes are the limit, not the flushes
     each = context.transferred_bytes / max(1.0, syncs)
     if syncs < SYNCS or each >= SYNC_BYTES:
         return None
@@ -102,13 +102,13 @@ def _flushes(context: CheckpointContext, data: float, sync: float) -> Wait | Non
 
 
 class Bound(NamedTuple):
-    """A limit that is set on a device, and that was reached."""
+    """A configured limit of a device that was reached."""
 
     share: float  # of the limit that was reached, at most 1
     bytes_per_second: float | None
     operations_per_second: float | None
     device: str  # one of those below the files: a file system on a loop device has two
-    least: float  # seconds needed for the transferred bytes
+    least: float  # minimum seconds for the transferred bytes
 
 
 def throttle(context: CheckpointContext, waiting: float) -> Bound | None:
@@ -158,7 +158,7 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
         f", of {rate(shown)} measured on this path" if shown else ""
     )
     cause = Cause.SMALL_OPERATIONS if bound is None else Cause.SMALL_OPERATIONS_CAPPED
-    rival = Limit.DEVICE if bound is None and shown is None else None  # it is not known what larger ones would do
+    rival = Limit.DEVICE if bound is None and shown is None else None  # the rate of larger ones is unknown
     return Wait(cause=cause, limit=Limit.SMALL_IO, words=words, excluded=(free,), rival=rival,
                 imposed=bound is not None)  # fmt: skip
 
@@ -248,7 +248,7 @@ def _beyond_the_way(context: CheckpointContext, waiting: float, shown: Wait, tcp
     if busy is None or shown.limit is not Limit.SERVER:
         return shown
     used = f"{_daemon(mount)}, which serves the mount, used"
-    if busy >= MOST:  # then it is as likely that it waited for that one
+    if busy >= MOST:  # then it may as well have waited for that process
         return replace(shown, facts=(*shown.facts, f"{used} {busy:.2f} cores"), sure=False)
     return replace(shown, excluded=(*excluded, f"{used} only {busy:.2f} cores"), imposed=True)
 

@@ -14,11 +14,11 @@ from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.units import plural
 
 _CENTURIES = 1e11  # seconds: 3,000 years
-_THREE_DIGITS = 999.5  # seconds: from here on three digits are none of a second
-RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start; measured nowhere, so say your own
+_THREE_DIGITS = 999.5  # seconds: above it three digits hide single seconds
+RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assumed, not measured
 # Micron and Lightbits: 24,000 accelerators fail every 124 min, so each of them every 49,600 h. Llama 3 (419
-# interruptions of 16,384 GPUs in 54 days) comes to 50,676 h: two sources within 3 %. Failures are taken for independent
-# and as likely at any time (exponential), so that their rates add up.
+# interruptions of 16,384 GPUs in 54 days) gives 50,676 h: two sources within 3 %. Failures are assumed independent and
+# equally likely at any time (exponential), so that their rates add up.
 MTTF_PER_GPU_SECONDS = 24_000 * 124 * 60.0
 # fp16 weights (2) and in fp32 their master copy and Adam's two moments (3 x 4): MLPerf Storage v2
 BYTES_PER_PARAMETER = 14
@@ -30,7 +30,7 @@ class Origin(str, Enum):
     """The source of a figure."""
 
     GIVEN = "given"
-    MEASURED = "measured"  # from checkpoints that were recorded
+    MEASURED = "measured"  # from recorded checkpoints
     ASSUMED = "assumed"
     DERIVED = "worked out"  # from other figures of the plan
 
@@ -40,7 +40,7 @@ class SourcedFigure(msgspec.Struct, frozen=True, kw_only=True):
 
     value: float
     origin: Origin
-    text: str = ""  # from what, for a person
+    text: str = ""  # description of the source, for users
 
 
 class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
     keep: int | None = None
 
 
-# field -> (its option, the lowest and the highest value that any machine could have)
+# field -> (its option, lowest and highest plausible value)
 _RANGES: Mapping[str, tuple[str, float, float]] = {
     "parameters": ("--parameters", 1, 1e18),
     "size_bytes": ("--size", 1, 1e21),
@@ -140,7 +140,7 @@ class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str | None = None
     saves: int = 0  # complete ones
-    costs: int = 0  # of which it is known for how long they blocked training
+    costs: int = 0  # saves with a known stall
     other_jobs: int = 0  # jobs whose checkpoints were left out
     may_be_async: bool = False  # whether one of them may not be sync
     ranks: int | None = None

@@ -25,7 +25,7 @@ LEAST_SAVES = 3  # recorded, from which on an interval is advised
 BEST = "availability"
 PER_MTTF = "20 per MTTF"
 BACK_TO_BACK = "as often as possible"
-TOLERANCE_SHARE = 0.005  # of the time: intervals that lose no more than this beyond the best are as good
+TOLERANCE_SHARE = 0.005  # of the time: intervals that lose at most this much more than the best are as good
 DAY_SECONDS = 86_400
 BURST_SHARE = 0.05  # of the interval: a sync save within it keeps the stall below SNIA's 5 %
 FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
@@ -42,7 +42,7 @@ class IntervalRule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     source: str
     interval_seconds: float
-    saves_per_day: float  # whole, if there is one a day
+    saves_per_day: float  # a whole number, unless less than one
     stall_share: float | None  # of the interval, in which training is blocked
     redone_share: float | None  # of the whole time: computed again after failures
     lost_share: float | None  # of the whole time; None: not known, or a save takes longer than the interval
@@ -54,16 +54,16 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
 
     interval_seconds: float
     recovery_seconds: float  # restart, restore, and until an async save is written
-    steps: int | None  # whole steps in it, where the time of a step was given
+    steps: int | None  # whole steps in it, if the time of a step was given
     rule: str
     reason: str
     stall_share: float | None
     losses: intervals.Losses | None  # None: the cost of a save is not known
-    good_from_seconds: float | None  # from here to there half a percent more of the time is lost at most
+    good_from_seconds: float | None  # with the next: the range in which at most half a percent more of the time is lost
     good_until_seconds: float | None
     affordable_cost_seconds: float  # maximum cost of a save that keeps the stall below 5 % at the best interval
     lost_today_share: float | None  # at today's interval
-    gained_gpu_hours_per_day: float | None  # by going from today's interval to this one
+    gained_gpu_hours_per_day: float | None  # by changing today's interval to this one
 
 
 class StorageDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ class StorageDemand(msgspec.Struct, frozen=True, kw_only=True):
     measured_bytes_per_second: (
         float | None
     )  # the median rate of the saves; for given figures the size divided by the duration
-    needed_tier: str | None  # the lowest that gives the burst; None: more than the highest, or GPUs not known
+    needed_tier: str | None  # the lowest one sufficient for the burst; None: above the highest, or unknown GPUs
     reached_tier: str | None  # that the measured saves reach
 
 
@@ -99,7 +99,7 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     free_bytes: float
-    fitting: int  # whole checkpoints in what is free
+    fitting: int  # number of checkpoints that fit into the free space
     retain: int | None  # number of checkpoints retained; None: all
     retained_bytes: float | None  # their size, with the one being written before the oldest is deleted
     full_after_seconds: float | None  # until a save does not fit; None: never
@@ -362,5 +362,5 @@ def _notes(basis: Basis, advice: Advice, given: GivenFigures, measured: Measured
 
 
 def is_measured(figure: SourcedFigure | None) -> bool:
-    """Return whether a figure comes from recorded checkpoints."""
+    """Return True for figures from recorded checkpoints, not from options."""
     return figure is not None and figure.origin is Origin.MEASURED

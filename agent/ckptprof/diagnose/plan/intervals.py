@@ -33,7 +33,7 @@ def young(cost: float, mttf: float) -> float:
 def daly_exact(cost: float, mttf: float) -> float:
     """Return the period that minimises Daly's complete model, M e^(R/M) (e^((tau+C)/M) - 1) / tau, by Newton's method.
 
-    With u = tau / M and d = C / M the minimum is where u + e^-(u+d) = 1; the left side is convex and grows, so steps
+    With u = tau / M and d = C / M the minimum is where u + e^-(u+d) = 1; the left side is convex and rising, so steps
     from u = 1 come down to the root and never pass it. The recovery R does not move the minimum.
     """
     d = cost / mttf
@@ -43,7 +43,7 @@ def daly_exact(cost: float, mttf: float) -> float:
     while True:
         excess = u + math.expm1(-(u + d))
         lower = u + excess / math.expm1(-(u + d))  # the slope is 1 - e^-(u+d)
-        if not 0 < lower < u:  # as near as floats come
+        if not 0 < lower < u:  # the precision of floats is reached
             return (u + d) * mttf
         u = lower
 

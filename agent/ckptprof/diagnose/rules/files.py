@@ -98,7 +98,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="huggingface/safetensors#562; ComfyUI#2288 (30 to 50 times)",
         without="with read()",
     ),
-    # fsync on a shared file system: the server answers late, though there is little to write.
+    # fsync on a shared file system: the server answers late, although there is little to write.
     CauseRule(
         name="sync-far",
         limits=(Limit.FLUSH,),
@@ -109,7 +109,7 @@ RULES: tuple[CauseRule, ...] = (
         ),
         reference="LLNL/scr#449 (16 MB in 10 to 31 s)",
     ),
-    # sync() instead of fsync: it waits for what others have written, too.
+    # sync() instead of fsync: it also waits for data of other processes.
     CauseRule(
         name="sync-all",
         limits=(Limit.FLUSH, Limit.DEVICE),
@@ -127,7 +127,7 @@ RULES: tuple[CauseRule, ...] = (
         remedy="do not flush after each item: buffer 64 MB or more, and flush once at the end of the file",
         reference="pytorch/pytorch#194034 (up to 60 % of the time)",
     ),
-    # A sync after each small piece: each waits for the device, nothing is gathered.
+    # A sync after each small piece: each waits for the device, without batching.
     CauseRule(
         name="sync-pieces",
         limits=(Limit.FLUSH,),

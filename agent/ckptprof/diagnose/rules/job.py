@@ -124,7 +124,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="kernel 6619079d0540 (NFSv4: Allow multiple connections to NFSv4.x servers); nfs(5), nconnect",
         without="over more connections",
     ),
-    # One writer, and one connection, to a server that could take more.
+    # One writer, and one connection, to a server with spare capacity.
     CauseRule(
         name="single-writer-far",
         limits=(Limit.SINGLE_WRITER,),
@@ -157,7 +157,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
         without="with all ranks writing",
     ),
-    # What serves a FUSE mount here computes: it encrypts, compresses, sums up, copies.
+    # The daemon of a FUSE mount computes: it encrypts, compresses, computes checksums, copies.
     CauseRule(
         name="busy-daemon",
         limits=(Limit.SERIALIZE,),
@@ -169,7 +169,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="sshfs(1), rclone-mount(1)",
         without="with a fast enough mount process",
     ),
-    # After its last byte the trainer waits for tar, zstd or the like, which it runs on what it saved.
+    # After its last byte the trainer waits for tar, zstd or the like, which it runs on the saved files.
     CauseRule(
         name="packed",
         limits=(Limit.SERIALIZE,),
@@ -178,7 +178,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="tar(1), zstd(1)",
         without="packed in the background",
     ),
-    # A writing thread, and others of its process that run Python: they fight for the interpreter's lock.
+    # A writing thread, and others of its process that run Python: they compete for the interpreter's lock.
     CauseRule(
         name="gil",
         limits=(Limit.SERIALIZE,),

@@ -14,14 +14,14 @@ from ckptprof.units import percent, plural, seconds, size
 from ckptprof.verdicts import Limit
 
 _SENT_LATE_SHARE = 0.7  # of the data: sent to the server after all of it was written to the page cache
-_LONG = 0.3  # of the save, until then
-_REREAD_FACTOR = 1.5  # times what there is: several read the same
+_LONG = 0.3  # of the save, until the server had been sent data
+_REREAD_FACTOR = 1.5  # times the size of the files: several processes read the same bytes
 _MAX_NAMES = 4  # names of servers
 _OF_THE_LINK = frozenset({Cause.LINK, Cause.LINK_EVEN, Cause.LINK_SHAPED, Cause.CONGESTION, Cause.PATH, Cause.QUEUES})
-_SINGLE_TARGET_SHARE = 0.9  # of the bytes: all but what names and markers are
+_SINGLE_TARGET_SHARE = 0.9  # of the bytes: all except metadata and markers
 _REQUEST_BYTES = 4 << 20  # the largest request of a client: with less grant it is written piece by piece, synchronously
-_LEAST_BYTES = 1 << 20  # of a threshold that is advised: smaller pieces do not gain by it
-_NEAR = 1.1  # times the size of a call, which polling knows only as a mean
+_LEAST_BYTES = 1 << 20  # smallest advised threshold: smaller pieces do not gain
+_NEAR = 1.1  # times the size of a call, of which polling has only the mean
 _UNSWITCHED = (
     "write with O_DIRECT in aligned pieces of 1 MiB or more: data from pipes, splice or sendfile is never switched, "
     "and nothing is where the servers do not support unaligned direct I/O"
@@ -177,7 +177,7 @@ def _in_pcc(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -
 
 
 RULES: tuple[CauseRule, ...] = (
-    # A path left `live` during the save: its requests wait until it returns, or another one serves them.
+    # A path was not `live` during the save: its requests wait until it returns, or another one serves them.
     CauseRule(
         name="nvme-path-lost",
         limits=(Limit.NETWORK, Limit.SERVER),
@@ -213,7 +213,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="Meta, RDMA over Ethernet for distributed AI training at scale (SIGCOMM 2024)",
         without="on an uncongested fabric",
     ),
-    # The way to the server is slow, beyond this host's own link.
+    # The path to the server is slow, beyond this host's own link.
     CauseRule(
         name="slow-path",
         limits=(Limit.NETWORK,),
@@ -225,7 +225,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="kernel 05b055e89121 (tcp: instrument tcp sender limits chronographs)",
         without="on a fast enough path",
     ),
-    # The server has to bring everything to stable storage before it answers a COMMIT.
+    # The server has to write everything to stable storage before it answers a COMMIT.
     CauseRule(
         name="nfs-commit",
         limits=(Limit.SERVER,),
@@ -249,7 +249,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="RFC 8881, section 15.1.1.3 (NFS4ERR_DELAY); NFS3ERR_JUKEBOX in RFC 1813",
         without="without these delays",
     ),
-    # Requests are sent again.
+    # Requests are retransmitted.
     CauseRule(
         name="nfs-retransmission",
         limits=(Limit.NETWORK,),
@@ -261,7 +261,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="nfs(5), timeo and retrans; kernel net/sunrpc/clnt.c",
         without="without retransmissions",
     ),
-    # Each request carries far less than it could.
+    # Each request has far less data than possible.
     CauseRule(
         name="nfs-small-requests",
         limits=(Limit.SMALL_IO,),
@@ -277,7 +277,7 @@ RULES: tuple[CauseRule, ...] = (
             "`rsize=1048576`"
         ),
     ),
-    # The client buffers what is written until it is closed or synced, and sends it then. Only NFS clients show when:
+    # The client buffers written data until a close or sync, and sends it then. Only NFS clients show when:
     # others do not count requested bytes, or not which of them were direct.
     CauseRule(
         name="sent-at-the-end",
@@ -339,7 +339,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="ornladios/ADIOS2#4621; E3SM#4280; darshan#444",
         without="over more targets",
     ),
-    # A target that is nearly full promises no space: nothing may stay in the client's cache.
+    # A target that is nearly full grants no space: nothing may stay in the client's cache.
     CauseRule(
         name="grant",
         limits=(Limit.SERVER,),
@@ -360,7 +360,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="alpa-projects/alpa#466 (0.53 Gbit/s)",
         without="over more connections",
     ),
-    # The client could write large pieces past its page cache, and does not.
+    # The client could write large pieces bypassing its page cache, and does not.
     CauseRule(
         name="hybrid-io",
         limits=(Limit.PAGE_CACHE,),

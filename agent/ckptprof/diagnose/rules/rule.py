@@ -27,17 +27,15 @@ class CauseRule:
     limits: tuple[Limit, ...]  # that it explains
     condition: Callable[[CheckpointContext], bool] | None = None  # condition on the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
-    # what a person reads where it is more than an account, or an account; None if the rule does not fit
+    # text for users if it is more than an account, or an account; None if the rule does not match
     words: Words | None = None
     remedy: str  # one concrete line, for any framework: it names no library
-    reference: str  # where users reported it
+    reference: str  # URL of users' reports
     without: str | None = None  # for the sentence: "with CRC off about 17 s"
-    remedy_of_restore: str | None = None  # if it is not the same
-    remedies: Mapping[str, str] = field(default_factory=dict)  # by library: that of the first one that the job uses
+    remedy_of_restore: str | None = None  # if it differs
+    remedies: Mapping[str, str] = field(default_factory=dict)  # by library: the first one that the job uses counts
     remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own
-    special_remedy: Callable[[CheckpointContext], str | None] | None = (
-        None  # the remedy where the checkpoint shows that it is another
-    )
+    special_remedy: Callable[[CheckpointContext], str | None] | None = None  # a remedy that depends on the checkpoint
 
     def match(self, context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
         """Return the account or the text that matches, None if the rule does not apply."""
@@ -83,22 +81,22 @@ def stack_share_in(name: str) -> Words:
 
 
 def is_remote(context: CheckpointContext) -> bool:
-    """Return whether its files are behind a network."""
+    """Select checkpoints in files behind a network."""
     return context.is_remote
 
 
 def is_restore(context: CheckpointContext) -> bool:
-    """Return whether it is a restore."""
+    """Select restores."""
     return context.checkpoint.kind is Kind.RESTORE
 
 
 def is_save(context: CheckpointContext) -> bool:
-    """Return whether it is a save."""
+    """Select saves."""
     return context.is_save
 
 
 def in_background(context: CheckpointContext, *roles: str) -> bool:
-    """Return whether writers with these roles wrote most of it, alongside training."""
+    """Return True if writers with these roles wrote most of it, alongside training."""
     mine = sum(one.bytes for one in context.checkpoint.writers if one.role in roles)
     return context.checkpoint.mode is Mode.ASYNC and mine * 2 > context.checkpoint.bytes
 

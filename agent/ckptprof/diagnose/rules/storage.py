@@ -60,7 +60,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="DDN hybrid I/O (x1.7 per thread); cockroachdb PR#20449",
         without="with the usual dirty limits",
     ),
-    # Copying into the page cache is slow itself.
+    # Copying into the page cache itself is slow.
     CauseRule(
         name="copying",
         limits=(Limit.PAGE_CACHE,),
@@ -70,7 +70,7 @@ RULES: tuple[CauseRule, ...] = (
         ),
         reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",
     ),
-    # Buffered writes run into the dirty limits: a writer goes at the speed of writeback.
+    # Buffered writes reach the dirty limits: a writer is slowed to the speed of writeback.
     CauseRule(
         name="buffered",
         limits=(Limit.DEVICE,),
@@ -93,7 +93,7 @@ RULES: tuple[CauseRule, ...] = (
         reference="kernel Documentation/admin-guide/cgroup-v2.rst, io.max",
         without="without that limit",
     ),
-    # Small or random operations straight to the device.
+    # Small or random operations directly to the device.
     CauseRule(
         name="small-io",
         limits=(Limit.SMALL_IO,),
@@ -107,7 +107,7 @@ RULES: tuple[CauseRule, ...] = (
             'read in pieces of 1 MB or more: `open(path, "rb", buffering=16 << 20)`, whole tensors instead of slices'
         ),
     ),
-    # The device is slower than it has shown to be, or than the checkpoint needs.
+    # The device is slower than observed before, or than the checkpoint needs.
     CauseRule(
         name="slow-device",
         limits=(Limit.DEVICE,),
@@ -182,7 +182,7 @@ RULES: tuple[CauseRule, ...] = (
         },
         reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
     ),
-    # The disk is not busy and the save is slow: more data is needed.
+    # The disk is not busy and the save is slow: more measurements are needed.
     CauseRule(
         name="unexplained",
         limits=(Limit.UNCLEAR,),

@@ -14,9 +14,9 @@ from ckptprof.verdicts import Limit
 _BINDS = 1 / 3  # of what remains: a smaller part does not bound it
 _FASTER = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
-_SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second within this may be all of the checkpoint
-_MAPPED = 4e9  # bytes per second, of page faults without a disk: more is not promised
-_MEMORY = 1e9  # bytes per second, of copying to or from the page cache: less is not promised
+_SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second so close to them may be the checkpoint itself
+_MAPPED = 4e9  # bytes per second of page faults without a disk: the most that a gain assumes
+_MEMORY = 1e9  # bytes per second of copying to or from the page cache: the least that a gain assumes
 
 
 class Gain(NamedTuple):
@@ -30,7 +30,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     """Estimate the path without this limit, and what bounds it then: the largest remaining part, if it is a third."""
     whole = found.seconds
     mine = [one for one in found.accounts if one.limit is limit]
-    if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # it has its own part to do in any case
+    if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # its own work remains in any case
         mine = [one for one in mine if one.cause is Cause.LOCK]
     own = sum(one.seconds for one in mine)
     floor, name = _floor(found, limit, own)
@@ -73,7 +73,7 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
 def _best_rate(context: CheckpointContext) -> float | None:
     """Return the highest known rate of the device in this direction.
 
-    A throttled device could do its bytes in the time in which it had requests.
+    A throttled device could transfer its bytes in the time in which it had requests.
     """
     known, device = [context.probed], context.device
     if device is not None:

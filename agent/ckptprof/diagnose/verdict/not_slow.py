@@ -61,7 +61,7 @@ def background_reason(found: Accounting) -> str | None:
 
 
 def is_paused(found: Accounting) -> bool:
-    """Return whether the time without a limit is mostly requested sleep, which only samples show."""
+    """Return True if the time without a limit is mostly requested sleep, which only samples show."""
     most = next((one for one in found.accounts if one.limit is Limit.NONE), None)
     return most is not None and most.cause is Cause.PAUSED
 

@@ -11,11 +11,11 @@ from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.units import seconds
 
 _MOMENT = 0.3  # seconds
-_SAVES = 9  # how often a job saved before that may have been another run
-_SHARE = 0.05  # of the save before
-_MIN_STALL_SHARE = 0.2  # of the save before
-_AT_ONCE = 0.05  # seconds: no step of training fits between
-_LEAST = 0.5  # seconds; of shorter saves one that follows another is chance
+_SAVES = 9  # the last saves: earlier ones may be of another run
+_SHARE = 0.05  # of the duration of the previous save
+_MIN_STALL_SHARE = 0.2  # of the duration of the previous save
+_AT_ONCE = 0.05  # seconds: too short for a step of training
+_LEAST = 0.5  # seconds; shorter saves follow each other by chance
 _SIZE_FACTOR = 2.0  # the sizes of the saves of one series differ by less
 
 

@@ -66,7 +66,7 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Cause
     """Return the sentence of a limit; `why`: the reason for `none` and `unclear`, or for a limit without an account."""
     if limit is Limit.UNCLEAR:
         return f"{duration_text(found)}, and it is unclear what limited it: {why}"
-    if limit is Limit.NONE and why == TOO_SHORT:  # whatever it went to
+    if limit is Limit.NONE and why == TOO_SHORT:  # in any account
         return f"{duration_text(found)}: {why}"
     if limit is Limit.NONE:
         because = f": {why}" if found.context.checkpoint.bytes else ""
@@ -91,7 +91,7 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Cause
 
 
 def _spent(found: Accounting, mine: list[AttributedTime]) -> str:
-    if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked the same
+    if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked a CPU in both
         several = len(mine) > 1 and mine[0].cause is not Cause.STARVED_AFTER
         both = replace(mine[0], text=WITHOUT_CPU) if several else mine[0]
         return f"for {seconds(found.of(Limit.CPU))} {clause_of(found, both)}"

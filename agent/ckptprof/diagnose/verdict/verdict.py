@@ -11,25 +11,25 @@ from ckptprof.diagnose.rules import RULES, CauseRule
 from ckptprof.diagnose.verdict import not_slow, sentences
 from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.save_series import back_to_back, waited_for
-from ckptprof.model import Level, Mode
+from ckptprof.model import LEFT_OUT, Level, Mode
 from ckptprof.units import per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit, Verdict
 
 _EQUAL_SHARE = 0.9  # of the largest: a limit with this much contradicts it, if one excludes the other
-_MIN_SHARE_OF_CPU = 0.1  # of the path: a smaller part cannot be made so slow by CPU waits
+_MIN_SHARE_OF_CPU = 0.1  # of the path: CPU waits cannot have caused a smaller part
 _PERHAPS = 0.2  # of the path: a smaller part is no candidate
-_DISAGREE = 0.25  # of the path: so much more is spent than there was
+_DISAGREE = 0.25  # of the path: if sums exceed it by more, measurements contradict each other
 # Confidence: its initial value, and by how much each doubt lowers it
 _EXACT = 0.92  # call times
 _ESTIMATED = 0.78  # samples
 _OF_UNCLEAR = 0.5  # at most
-_ENOUGH = 0.6  # of the path: a limit with this much has full confidence
+_ENOUGH = 0.6  # of the path: a limit with this share has full confidence
 _BY_SHARE = 0.25  # of the confidence, for a limit with almost no time
-_NEXT = 0.75  # of a limit's time: the next one may be the first
+_NEXT = 0.75  # of a limit's time: with more the second limit may really be the first
 _BY_NEXT = 0.08
 _BY_UNEXPLAINED = 0.3  # where all of the path is
-_BY_GUESS = 0.12  # which storage was waited for
-_BY_RIVAL = 0.04  # it may be another one
+_BY_GUESS = 0.12  # uncertain which storage was waited for
+_BY_RIVAL = 0.04  # there is an alternative limit
 _BY_MISSING = 0.07  # for each missing observation
 _DIGITS = 3
 _EITHER_OR = frozenset(
@@ -39,8 +39,8 @@ _EITHER_OR = frozenset(
     }
 )  # fmt: skip
 _WAITS = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO})
-_LITTLE = 0.2  # of the path: an account that is excluded by its size
-_MOST = 6  # of what a person reads
+_LITTLE = 0.2  # of the path: a smaller account is ruled out
+_MOST = 6  # entries shown to users
 _NAMED = {
     Limit.SERIALIZE: "serialisation",
     Limit.METADATA: "file metadata",
@@ -51,13 +51,13 @@ _NAMED = {
     Limit.NONE: "copying",
 }
 _MIN_SAMPLES = 8  # at a thread: fewer are chance
-_WAITED = 0.2  # of the path: what is behind shorter waits does not matter
+_WAITED = 0.2  # of the path: the cause of shorter waits does not matter
 
 
 @dataclass(frozen=True)
 class _Choice:
     limit: Limit
-    reason: str | None  # of `none` and `unclear`; what shows a limit that has no account
+    reason: str | None  # of `none` and `unclear`; the evidence of a limit without an account
     candidates: tuple[Limit, ...]
 
 
@@ -243,6 +243,7 @@ def _not_observed(found: Accounting) -> tuple[str, ...]:
     blocked = context.checkpoint.mode is Mode.ASYNC and context.checkpoint.stall_ns is None
     device_busy = None if context.device is None else context.device.busy_seconds
     rows = (
+        *((True, sentence) for sentence in context.checkpoint.limitations if sentence.endswith(LEFT_OUT)),
         (blocked, "how long training was blocked"),
         (not is_known, "what its threads did"),
         (is_known and not time.calls_known, "which calls its threads waited in"),

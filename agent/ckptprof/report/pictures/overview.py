@@ -37,7 +37,7 @@ class _PictureRow(NamedTuple):
 
 
 def has_enough_saves(checkpoints: Sequence[Checkpoint]) -> bool:
-    """Return whether there are enough saves for a drawing."""
+    """Return True with enough saves for a drawing."""
     return sum(1 for one in checkpoints if one.kind is Kind.SAVE) >= _MIN_SAVES
 
 

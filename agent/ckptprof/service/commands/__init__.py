@@ -1,1 +1,1 @@
-"""What the long-running commands do: `agent`, `run`, `capture` and `replay`."""
+"""The long-running commands: `agent`, `run`, `capture` and `replay`."""

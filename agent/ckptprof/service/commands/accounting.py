@@ -36,7 +36,7 @@ def read_comments(jobs: Iterable[JobId]) -> dict[JobId, str]:
         "sacct", "-n", "-P", "-X", f"--jobs={','.join(requested)}", "-o", "JobIDRaw,Cluster,AdminComment"
     )
     found: dict[JobId, str] = {}
-    for line in shown.splitlines():  # of a comment of several lines the first
+    for line in shown.splitlines():  # only the first line of a comment
         number, *rest = line.split("|", 2)
         if len(rest) == 2:
             cluster, comment = rest
@@ -62,12 +62,12 @@ def annotate_jobs(new_comments: Mapping[JobId, str], *, write: bool) -> tuple[li
             return [
                 Annotation(cluster=job.cluster, job=job.number, note=note) for job, note in new_comments.items()
             ], str(error)
-        told = [_annotate_job(job, new_comments[job], present.get(job), write=write) for job in batch]
-        found += _verify_written(batch, told) if write else told
+        annotated = [_annotate_job(job, new_comments[job], present.get(job), write=write) for job in batch]
+        found += _verify_written(batch, annotated) if write else annotated
     return found, None
 
 
-def _verify_written(jobs: Sequence[JobId], told: Sequence[Annotation]) -> list[Annotation]:
+def _verify_written(jobs: Sequence[JobId], annotated: Sequence[Annotation]) -> list[Annotation]:
     """Add an error where Slurm reported none, but the comment differs."""
     present = read_comments(jobs)
     lost = "sacctmgr reported no error, but the comment was not written"
@@ -75,7 +75,7 @@ def _verify_written(jobs: Sequence[JobId], told: Sequence[Annotation]) -> list[A
         msgspec.structs.replace(one, error=lost)
         if one.error is None and one.action in _WRITES and present.get(job) != one.note
         else one
-        for job, one in zip(jobs, told, strict=True)
+        for job, one in zip(jobs, annotated, strict=True)
     ]
 
 

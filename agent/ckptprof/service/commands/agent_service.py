@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
 DRAIN_SECONDS = 2.0  # for the last frames
 FINISH_SECONDS = 3.0  # to process them: the next start reports the rest
-GIVE_UP_SECONDS = 4.0  # after a signal: then the process exits, and the next start continues from the stored state
-LAST_STORE_SECONDS = 1.0  # to store the queue then
-STORE_SECONDS = 20.0
-HURRIED_STORE_SECONDS = 2.0
+STOP_SECONDS = 4.0  # after a signal: then the process exits, and the next start continues from the stored state
+STORE_SECONDS = 1.0  # to store the queue then
 MAX_STUCK = 3  # samplers that do not exit when killed: then no other is started
 STEADY_SECONDS = 600.0  # a sampler that ran this long was fine: the next one starts without a backoff
 _BACKOFF_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -61,6 +59,7 @@ class AgentOptions:
     minimal: bool = False  # the fewest metrics
     base_hz: float = 10.0
     burst_hz: float = 25.0
+    cpu_budget: float | None = 0.05  # share of one core; None: no limit
     level: RequestedLevel = "auto"
     tls_cert: Path | None = None  # None, as the next two: metrics on loopback only, in the clear
     tls_key: Path | None = None
@@ -88,24 +87,21 @@ class Agent:
         self._header: Header | None = None  # of the current sampler
         self._writer: WriterThread | None = None
         self._is_watching = False
-        self._has_finished = threading.Event()  # processing has finished
+        self._has_finished = threading.Event()  # everything is stored and closed
 
     def run(self) -> bool:
         """Record until a signal; return whether everything was stored. Raises CkptprofError at the start."""
         set_title("recorder")
         heap.limit_heap()
         forbid_ptrace()
-        # before the first thread; the sampler and its successors inherit what they need all the same
+        # before the first thread; the sampler and its successors still inherit what they need
         RAISED.drop_effective()
         tls = self._tls()
-        trap = SignalTrap(
-            {SIGTERM, SIGINT, SIGHUP}, self._on_signal
-        )  # from here on only `close` lets them through again
+        trap = SignalTrap({SIGTERM, SIGINT, SIGHUP}, self._on_signal)  # blocked from here on, until `close`
         sampler = self._start_sampler()  # before anything slow is imported or opened
         writer: WriterThread | None = None
         server: MetricsServer | None = None
         textfile: Textfile | None = None
-        hurried = True  # unless it ends normally
         try:
             writer, self._saved_paths = open_writer(
                 self._options.db, retries=self._notifier.is_active, retention=self._retention()
@@ -116,23 +112,28 @@ class Agent:
             from ckptprof.export.wsgi_pages import Pages  # noqa: PLC0415 - likewise
 
             metrics = Metrics(job_names=self._options.job_names, minimal=self._options.minimal)
-            pages = Pages(metrics, status=lambda: self._status(metrics), in_clear=tls is None)
+            recorder = self._recorder(writer, metrics)
+            pages = Pages(
+                metrics,
+                status=lambda: self._status(metrics, recorder),
+                health=lambda: recorder.health,
+                in_clear=tls is None,
+            )
             server = self._serve(pages, tls)
             textfile = self._textfile(pages)
-            recorder = self._recorder(writer, metrics)
             self._url = server.url if server is not None else None
             reduce_garbage_collection()
-            hurried = self._watch(sampler, recorder, trap)
+            self._watch(sampler, recorder, trap)
         finally:
-            self._has_finished.set()
             self._pulse.stop()
             sampler.kill()  # it has ended by now, unless something failed
+            stored = writer is None or self._store(writer, trap)
             sampler.wait(2.0)
-            stored = writer is None or self._store(writer, trap, hurried=hurried)
             for serving in (textfile, server):
                 if serving is not None:
                     serving.close()
             trap.close()
+            self._has_finished.set()
         return stored
 
     def _recorder(self, writer: WriterThread, metrics: Metrics) -> Recorder:
@@ -147,9 +148,9 @@ class Agent:
             diagnosis=Diagnosis(self._warn_once, ceilings=ceilings_of_database(self._options.db), gpus=gpu_counter()),
         )
 
-    def _store(self, writer: WriterThread, trap: SignalTrap, *, hurried: bool) -> bool:
+    def _store(self, writer: WriterThread, trap: SignalTrap) -> bool:
         self._notifier.stopping("storing the remaining data")
-        stored = writer.close(HURRIED_STORE_SECONDS if hurried else STORE_SECONDS, hurried=lambda: bool(trap.pop_all()))
+        stored = writer.close(STOP_SECONDS + STORE_SECONDS, hurried=lambda: bool(trap.pop_all()))
         if not stored:
             messages.warn("not everything could be stored before the exit")
         return stored
@@ -157,7 +158,7 @@ class Agent:
     def _start_sampler(self) -> SamplerProcess:
         options = self._options
         self._sampler_started = time.monotonic()
-        with RAISED:  # its program may be where only they lead
+        with RAISED:  # its program may be in a folder that needs capabilities
             return SamplerProcess(
                 SamplerOptions(
                     uid=new_uid(),
@@ -165,6 +166,7 @@ class Agent:
                     level="auto" if self._header is not None and options.level == "trace" else options.level,
                     base_hz=options.base_hz,
                     burst_hz=options.burst_hz,
+                    cpu_budget=options.cpu_budget,
                     monitor_pids=(os.getpid(),),
                 )
             )
@@ -205,13 +207,15 @@ class Agent:
         textfile.start()
         return textfile
 
-    def _status(self, metrics: Metrics) -> bytes:
+    def _status(self, metrics: Metrics, recorder: Recorder) -> bytes:
         """Return the document of /status as JSON; empty until the header of the sampler."""
         header = self._header
         if header is None:
             return b"{}"
         return msgspec.json.encode(
-            levels.agent_status(header, self._options.level, metrics.coverage(), pid=os.getpid())
+            levels.agent_status(
+                header, self._options.level, metrics.coverage(), pid=os.getpid(), health=recorder.health
+            )
         )
 
     def _report_level(self, header: Header) -> None:
@@ -230,8 +234,8 @@ class Agent:
             for line in (f"now watching at {level}", *reasons):
                 messages.warn(line)
 
-    def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> bool:
-        """Run until a signal; return whether a second signal arrived."""
+    def _watch(self, sampler: SamplerProcess, recorder: Recorder, trap: SignalTrap) -> None:
+        """Run until a signal."""
 
         def take(message: Header | Frame) -> None:
             if isinstance(message, Header):
@@ -256,14 +260,14 @@ class Agent:
                 recorder.end(clean=False)
                 replacement = self._replace_sampler(loop, lost, trap, recorder)
                 if replacement is None:
-                    return False
+                    return
                 replacement.control(SamplerControl(folders=self._saved_paths[:MAX_FOLDERS]))
                 loop = Loop(replacement, trap, take)
             if loop.housekeeping_due():
                 self._housekeeping(recorder)
-        hurried = deadline_in(FINISH_SECONDS)
-        recorder.end(clean=loop.drain(DRAIN_SECONDS), hurried=hurried)
-        return loop.is_hurried
+        is_late = deadline_in(FINISH_SECONDS)
+        clean = loop.drain(DRAIN_SECONDS)
+        recorder.end(clean=clean, hurried=lambda: recorder.is_behind or loop.is_hurried or is_late())
 
     def _on_signal(self) -> None:
         """Start the exit timer at the first signal, in a thread of its own."""
@@ -272,11 +276,11 @@ class Agent:
             threading.Thread(target=self._exit_if_stuck, name="end", daemon=True).start()
 
     def _exit_if_stuck(self) -> None:
-        """Exit during analysis if that takes too long: systemd would kill the service."""
-        if self._has_finished.wait(GIVE_UP_SECONDS):
+        """Exit if analysing, storing or closing takes too long: what is open waits in the database."""
+        if self._has_finished.wait(STOP_SECONDS):
             return
-        messages.warn("exit during analysis: the next start continues from the checkpoints in progress stored last")
-        stored = self._writer is None or self._writer.close(LAST_STORE_SECONDS)
+        messages.warn("exit before the end of the analysis: the next start continues from what was stored last")
+        stored = self._writer is None or self._writer.close(STORE_SECONDS)
         os._exit(0 if stored else 1)
 
     def _housekeeping(self, recorder: Recorder) -> None:

@@ -1,4 +1,4 @@
-"""`ckptprof capture`: the frames of a sampler, written to a file as they come."""
+"""`ckptprof capture`: the frames of a sampler, written to a file as they arrive."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class _Recording:
     def __init__(self, path: Path, options: CaptureOptions, subject: str) -> None:
         self._path = path
         self._options = options
-        self._subject = subject  # is recorded
+        self._subject = subject  # what is recorded
         self._is_new = True
         try:
             fd = open_output(path, 0o640, new=True)
@@ -81,7 +81,7 @@ class _Recording:
         self._writer: FileWriter | None = None
         self._started: float | None = None
         self._frames = 0
-        self._size_bytes = 0  # as of the last flush; 0 of what is no regular file
+        self._size_bytes = 0  # at the last flush; 0 if not a regular file
         self._failed = False
 
     @property

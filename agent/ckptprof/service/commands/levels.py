@@ -36,12 +36,18 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     level: str  # trace | poll
     reasons: tuple[str, ...]  # poll: why there is no trace, empty if none was requested; trace: its limitations
     denied: bool  # only a privilege is missing
+    health: str = "ok"  # or by how much the recorder is behind
 
 
 def agent_status(
-    header: Header, requested: RequestedLevel, trace_state: tuple[bool | None, tuple[str, ...]], *, pid: int
+    header: Header,
+    requested: RequestedLevel,
+    trace_state: tuple[bool | None, tuple[str, ...]],
+    *,
+    pid: int,
+    health: str,
 ) -> AgentStatus:
-    """`sight`: whether the trace runs now (None: not known yet), and its latest limitations."""
+    """`trace_state`: whether the trace is attached (None: not known yet), and its latest limitations."""
     tracing, limitations = trace_state
     started_tracing = header.level == "trace"
     level = "trace" if (started_tracing if tracing is None else tracing) else "poll"
@@ -59,6 +65,7 @@ def agent_status(
         level=level,
         reasons=reasons if level == header.level else reasons[-1:],  # the last: why the trace failed
         denied=header.level_denied,
+        health=health,
     )
 
 

@@ -60,7 +60,7 @@ class ChildCommand:
         blocked: Iterable[int] = (),
         streams: Mapping[int, int] = INHERITED_STREAMS,
     ) -> None:
-        """Start it; `others` are children that it does not reap, `blocked` the signals blocked in the command.
+        """Start it; `other_children`: not to be reaped; `blocked`: the signals blocked in the command.
 
         `streams` maps descriptors in the command to ours. Raises NotStartedError.
         """
@@ -69,7 +69,7 @@ class ChildCommand:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
             if not arguments[0]:
-                raise FileNotFoundError(errno.ENOENT, "")  # as execvp(3) says
+                raise FileNotFoundError(errno.ENOENT, "")  # as execvp(3) does
             self.pid = _spawn(arguments, blocked, streams)
         except OSError as error:
             raise _start_error(arguments[0], error) from error
@@ -146,7 +146,7 @@ class AttachedProcess:
     """A running process in place of a command; it receives no signals from us."""
 
     def __init__(self, pid: int) -> None:
-        """Open a pidfd, so that its pid is not reused meanwhile.
+        """Open a pidfd, so that its pid is not reused in the meantime.
 
         Raises CkptprofError if there is no such process, PermissionDeniedError if this user cannot read it.
         """
@@ -215,7 +215,7 @@ class MonitoredCommand:
         level: RequestedLevel = "auto",
         housekeeping: Callable[[], None] = lambda: None,
     ) -> None:
-        """`take` gets each message, `keep_house` is called about once a second; either may fail."""
+        """`on_message` gets each message, `housekeeping` is called about once a second; either may fail."""
         self._sampler = sampler
         self._trap = trap
         self._on_message = on_message
@@ -239,7 +239,7 @@ class MonitoredCommand:
         `ready` is called just before it starts, with the header of the sampler, None without a sampler; `streams` as
         for `ChildCommand`.
 
-        Raises NotStartedError and what `levels` refuses, nothing once it runs.
+        Raises NotStartedError and the errors of `levels.level_error`, nothing once it runs.
         """
         # Become the parent of orphaned descendants, so that they are still known as descendants
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -263,7 +263,7 @@ class MonitoredCommand:
             self._header = message
             refused = levels.level_error(self._level, message)
             if refused is not None and not self._is_starting:
-                return  # nothing starts
+                return  # the command is not started
             if refused is not None:
                 messages.warn(f"recorded at {message.level}: {refused}")
         self._on_message(message)

@@ -34,15 +34,15 @@ class ReplayResult:
 
     @property
     def forgotten_count(self) -> int:
-        """Number of events missing in `events`: the detector forgets some if too many are decided at once."""
+        """Number of events missing in `decisions`: the detector drops some if too many are decided at once."""
         return self.decisions[-1].number - len(self.decisions) if self.decisions else 0
 
 
 def replay(path: Path, db: str | None, *, on_progress: Callable[[float], None] = lambda _: None) -> ReplayResult:
     """Replay a recording, and store its checkpoints if a database is given; raises RecordingError, StoreError.
 
-    A truncated recording (a kill, a power loss) is used up to its end. `told` is called with the share of the file read
-    so far.
+    A truncated recording (a kill, a power loss) is used up to its end. `on_progress` is called with the share of the
+    file read so far.
     """
     header, frames = read_file(path, on_progress=on_progress)
     detector = Detector(header)
@@ -70,7 +70,7 @@ def replay(path: Path, db: str | None, *, on_progress: Callable[[float], None] =
     except RecordingError as error:
         damage = damage or error
     decisions += _new_decisions(detector, decisions)
-    checkpoints = ordered(diagnosis.diagnose_all(latest_revisions(checkpoints)))  # so that their ids do not jump
+    checkpoints = ordered(diagnosis.diagnose_all(latest_revisions(checkpoints)))  # so that their ids have no gaps
     if timeline is not None and db is not None:
         windows += timeline.consume(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)

@@ -3,11 +3,10 @@
 Without NOTIFY_SOCKET every method does nothing, so that the agent runs the same in a terminal.
 
 `WatchdogFeeder` feeds the watchdog, and distinguishes a slow recorder from a dead one. On a loaded host the recorder
-may wait
-for a CPU longer than the watchdog allows, and a long frame may take as long to process. Neither is a reason to kill it.
-So a separate thread polls a count of steps, and where the time without a step went: waiting for a CPU does not count,
-computing counts a quarter, everything else counts whole. If this thread does not run either, the whole process has
-stopped, and systemd ends it.
+may wait for a CPU longer than the watchdog allows, and a long frame may take as long to process. Neither is a reason to
+kill it. So a separate thread polls a count of steps, and divides the time without a step: waiting for a CPU does not
+count, computing counts a quarter, everything else counts in full. If this thread does not run either, the whole process
+has stopped, and systemd ends it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MAX_STATUS_CHARS = 512
 COMPUTING_SHARE = 0.25  # of a second on a CPU without a step: a frame of 100,000 files takes some
 _BEATS_PER_LIMIT = 10  # within the limit of the service manager, so that one late beat costs nothing
 _MAX_BEAT_SECONDS = 1.0  # between two beats
-MIN_LIMIT_SECONDS = 5.0  # of patience, however short the watchdog's is: a loop with nothing to do steps once a second
+MIN_LIMIT_SECONDS = 5.0  # for any shorter limit of the watchdog: an idle loop steps once a second
 ThreadTimes = dict[int, tuple[int, int]]  # thread: nanoseconds on a CPU, and waiting for one
 
 

@@ -1,1 +1,1 @@
-"""What `ckptprof live` shows: checkpoints from the database, device rates from the kernel's own counters."""
+"""Data of `ckptprof live`: checkpoints from the database, device rates from the kernel's counters."""

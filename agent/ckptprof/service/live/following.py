@@ -1,4 +1,4 @@
-"""What `ckptprof live` shows: checkpoints from the database, device rates from the kernel's own counters."""
+"""Reads the state for `ckptprof live`: checkpoints from the database, device rates from the kernel's counters."""
 
 from __future__ import annotations
 

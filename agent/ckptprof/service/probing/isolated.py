@@ -59,7 +59,7 @@ def run_isolated(
     patience_seconds: float,
     stop: StopEvents | None = None,
 ) -> T:
-    """Return the result of `work`, or raise its exception; its messages go to `heard`.
+    """Return the result of `work`, or raise its exception; its messages go to `on_report`.
 
     Raises NoAnswerError if it sends none for `patience_seconds`, or does not end within as many after `stop.halt` was
     set, in which it removes its files; also at once when `stop.give_up` is set.
@@ -90,7 +90,7 @@ class _SilentError(Exception):
 
 def _run_child(work: Callable[[OnReport], T], theirs: Connection) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    process_facts.own_process.cache_clear()  # it is another one
+    process_facts.own_process.cache_clear()  # after fork it is another process
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):  # readers of the command's output must not wait for this process
         os.dup2(nowhere, standard)

@@ -1,7 +1,7 @@
 """The probe of a directory: transfers data in five ways, each briefly, and returns the rate or why there is none.
 
-A verdict compares a checkpoint with the fastest of its direction. Two are the common ones, one buffered writer and one
-buffered reader, for their share of the fastest.
+A verdict compares a checkpoint with the fastest rate of its direction. Two of the ways are the common ones, one
+buffered writer and one buffered reader: the report shows their share of the fastest.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class RowLimits:
 
 @dataclass
 class RowResult:
-    """Bytes transferred from `begin_ns` to `end_ns` of the monotonic clock."""
+    """Bytes transferred from `start_ns` to `end_ns` of the monotonic clock."""
 
     start_ns: int
     end_ns: int = 0

@@ -37,10 +37,10 @@ _NO_TMPFILE = frozenset((errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EIN
 
 
 class ProbePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a probe would do."""
+    """Target and limits of a probe."""
 
     path: str
-    directory: bytes  # the path as the kernel takes it
+    directory: bytes  # the path as bytes, as the kernel has it
     mount_point: str
     fs_type: str
     source: str

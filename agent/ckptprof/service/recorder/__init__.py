@@ -1,1 +1,1 @@
-"""What runs in the recorder's process: frames in, checkpoints, timelines and metrics out."""
+"""The recorder's process: turns frames into checkpoints, timelines and metrics."""

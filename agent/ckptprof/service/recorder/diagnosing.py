@@ -98,7 +98,7 @@ class Diagnosis:
     ) -> list[Checkpoint]:
         """Return them with the verdict as if they had ended now; it does not enter the history.
 
-        `history`: earlier ones of any job; None: those given to `take`.
+        `history`: earlier ones of any job; None: those diagnosed before.
         """
         before, self._unfinished = self._unfinished, {}
         for one in unfinished:

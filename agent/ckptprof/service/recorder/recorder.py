@@ -15,6 +15,7 @@ from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import EventDecision
+from ckptprof.detect.world.starvation import DESCRIPTIONS, FAR_BEHIND_NS
 from ckptprof.export.recorder_health import RecorderHealth
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.recording import Header
@@ -34,8 +35,8 @@ if TYPE_CHECKING:  # `run` has no metrics page, and prometheus_client costs 50 m
 
 _Reported = TypeVar("_Reported", Checkpoint, PendingEvent)
 LATE_NS = 1_000_000_000
-BEHIND_WARNING_NS = 10_000_000_000  # then a warning,
-_BEHIND_REPEAT_NS = 300_000_000_000  # repeated while it lasts
+BEHIND_NS = 10_000_000_000  # then a warning
+_LATE = "checkpoints are reported late"
 SESSION_SECONDS = 10.0
 _PENDING_INTERVAL_NS = 750_000_000  # between two stored states: a killed process loses no more
 _PENDING_SHARE = 0.05  # of a core at most
@@ -71,7 +72,7 @@ class GuardedDetector:
         """Return the result of a step of the detector, empty after a fault."""
         try:
             return step(self.detector)
-        except Exception as error:  # noqa: BLE001 - sampling, timelines and metrics must go on whatever this one fault is
+        except Exception as error:  # noqa: BLE001 - sampling, timelines and metrics must continue after any fault here
             self.faults += 1
             place = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{PurePath(place.filename).name}:{place.lineno}"
@@ -116,11 +117,11 @@ class Recorder:
         live: LiveScreen | None = None,
         latest: Callable[[], tuple[Checkpoint, ...]] = tuple,
     ) -> None:
-        """`tell` is called once with each checkpoint, `complain` with each limitation.
+        """`report` is called once with each checkpoint, `complain` with each limitation.
 
-        `cut`: saves truncated by the end of the session before; their continuations are reported as revisions.
-        `left`: events not reported before; None: no later session continues this one, so everything is reported.
-        `live` gets the unfinished saves, and the `last` checkpoints, the newest first.
+        `truncated`: saves cut by the end of the session before; their continuations are reported as revisions.
+        `pending`: events not reported before; None: no later session continues this one, so everything is reported.
+        `live` gets the unfinished saves, and the `latest` checkpoints, the newest first.
         """
         self._writer = writer
         self._metrics = metrics
@@ -144,8 +145,9 @@ class Recorder:
         self._session_stored = 0.0
         self.frames = 0
         self.late_frames = 0
-        self.late_ns = 0  # delay of the last frame
-        self._behind_warned_ns: int | None = None  # CLOCK_MONOTONIC; None: it is not behind
+        self._late_ns = 0  # delay of the last frame
+        self._evaluating_ns: int | None = None  # time of the frame in evaluation; None: it waits for one
+        self._most_behind_ns = 0  # since it fell behind; 0: it is not behind
         self._previous_faults = 0  # of the detection, in earlier sessions
         self._previous_forgotten_bytes = 0
         self._omitted_events = 0
@@ -182,8 +184,10 @@ class Recorder:
             return
         self.frames += 1
         self._record_lateness(frame.at_ns, time.monotonic_ns())
-        reported = self._detector.run(lambda detector: detector.ingest(frame))
+        self._evaluating_ns = frame.at_ns
+        reported = self._detector.run(lambda detector: detector.ingest(frame, self._most_behind_ns))
         self._emit(reported, self._due_pending(self._detector, frame.at_ns, at_once=bool(reported)))
+        self._evaluating_ns = None
         self._timeline.feed(frame)
         if self._metrics is not None:
             self._metrics.observe(frame)
@@ -196,17 +200,35 @@ class Recorder:
         self.session = msgspec.structs.replace(self.session, end_ns=end_ns, dropped_frames=self.dropped_frames)
 
     def _record_lateness(self, at_ns: int, now_ns: int) -> None:
-        """Record the delay of a frame; warn if it is long, and report when it is over."""
-        self.late_ns = max(0, now_ns - at_ns)
-        self.late_frames += self.late_ns > LATE_NS
-        warned_ns = self._behind_warned_ns
-        if self.late_ns >= BEHIND_WARNING_NS and (warned_ns is None or now_ns - warned_ns >= _BEHIND_REPEAT_NS):
-            self._behind_warned_ns = now_ns
-            seconds = self.late_ns // 1_000_000_000
-            messages.warn(f"the recorder is {seconds} s behind: checkpoints are reported late, or lost if that lasts")
-        elif self.late_ns <= LATE_NS and warned_ns is not None:
-            self._behind_warned_ns = None
-            messages.info("the recorder has caught up")
+        """Record the delay of a frame; say once that it is long, that it is very long, and that this is over."""
+        self._late_ns = max(0, now_ns - at_ns)
+        self.late_frames += self._late_ns > LATE_NS
+        before_ns, seconds = self._most_behind_ns, self._late_ns // 1_000_000_000
+        if self._late_ns <= LATE_NS and before_ns:
+            self._most_behind_ns = 0
+            messages.info(f"the recorder has caught up: it was up to {before_ns // 1_000_000_000} s behind")
+        elif before_ns or self._late_ns >= BEHIND_NS:
+            self._most_behind_ns = max(before_ns, self._late_ns)
+        if self._late_ns >= FAR_BEHIND_NS > before_ns:
+            messages.warn(f"the recorder is {seconds} s behind: until it has caught up it leaves out {DESCRIPTIONS}")
+        elif self._late_ns >= BEHIND_NS and not before_ns:
+            messages.warn(f"the recorder is {seconds} s behind: {_LATE}")
+
+    @property
+    def behind_seconds(self) -> float:
+        """Delay between a frame and its evaluation, which may still be in progress; any thread may read it."""
+        at_ns = self._evaluating_ns
+        return max(self._late_ns, 0 if at_ns is None else time.monotonic_ns() - at_ns) / 1e9
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether checkpoints are reported late."""
+        return self.behind_seconds * 1e9 >= BEHIND_NS
+
+    @property
+    def health(self) -> str:
+        """`ok`, or by how much it is behind."""
+        return f"{self.behind_seconds:.0f} s behind: {_LATE}" if self.is_behind else "ok"
 
     @property
     def rejected(self) -> list[EventDecision]:
@@ -321,7 +343,7 @@ class Recorder:
             frames=self.frames,
             dropped_frames=self.dropped_frames + (writer.dropped_windows if writer else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
-            behind_seconds=self.late_ns / 1e9,
+            behind_seconds=lambda: self.behind_seconds,
             detection_faults=self._previous_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,

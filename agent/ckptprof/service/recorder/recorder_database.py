@@ -23,7 +23,7 @@ class RecorderDatabase:
     ) -> None:
         """Open it; raises StoreError, StoreBusyError if another ckptprof keeps it locked.
 
-        `waits`: a lock and a full disk are no errors; `writer` retries. A read-only mount is an error: it stays
+        `retries`: a lock and a full disk are no errors; `writer` retries. A read-only mount is an error: it stays
         read-only in the mount namespace of a service until the service restarts.
         """
         self.path = path
@@ -31,7 +31,7 @@ class RecorderDatabase:
         self._shared = shared
         self._writer: StoreWriter | None = None
         self._identity: tuple[int, int] | None = None
-        self.damaged_count = 0  # databases that were moved aside
+        self.damaged_count = 0  # databases that were set aside
         with contextlib.suppress(*(StoreBusyError, StoreFullError) if retries else ()):
             self.writer()
         self.release()

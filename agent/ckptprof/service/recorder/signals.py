@@ -33,7 +33,7 @@ class SignalTrap:
     """
 
     def __init__(self, numbers: set[signal.Signals], on_signal: Callable[[], None] = lambda: None) -> None:
-        """Collect until `close`; `heard` is called for each signal, in a thread of its own."""
+        """Collect until `close`; `on_signal` is called for each signal, in a separate thread."""
         self._numbers, self._on_signal = numbers, on_signal
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         self._read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -93,7 +93,7 @@ class SignalRelay:
     """
 
     def __init__(self, send: Callable[[int], None], witnessed: Callable[[], bytes]) -> None:
-        """`heard` returns the numbers of the signals that the third process received since the last call."""
+        """`witnessed` returns the numbers of the signals that the third process received since the last call."""
         self._send = send
         self._witnessed = witnessed
         self._witnessed_at: dict[int, float] = {}

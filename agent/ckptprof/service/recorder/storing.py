@@ -25,7 +25,7 @@ def open_writer(
 ) -> tuple[WriterThread, tuple[str, ...]]:
     """Return the writer of the database at `db`, and the paths saved before; raises StoreError.
 
-    `waits`: retry while the database is locked or its disk full. `kept`: arguments of the store's `Retention`.
+    `retries`: retry while the database is locked or its disk full. `retention`: arguments of the store's `Retention`.
     """
     path = path_of_database(db)
     database = RecorderDatabase(
@@ -35,7 +35,7 @@ def open_writer(
 
 
 def saved_paths(db: str | Path) -> tuple[str, ...]:
-    """Files and folders that earlier sessions saw saved; empty if they cannot be read."""
+    """Files and folders saved in earlier sessions; empty if they cannot be read."""
     try:
         with StoreReader(db) as reader:
             return tuple(reader.recent_paths(MAX_SAVED_PATHS))

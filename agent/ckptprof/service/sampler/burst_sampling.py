@@ -1,9 +1,10 @@
-"""What is looked at only while a watched process moves bytes: stacks, threads, GPUs, limits on its devices."""
+"""What is sampled only during bursts: Python stacks, threads, GPUs, I/O limits of cgroups."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.stack_sampling import WRITES_NS, StackSampling, training_ancestors
 from ckptprof.service.sampler.thread_sampling import ThreadSampling, descriptor_budget, open_limit
 from ckptprof.service.sampler.watched_process import WatchedProcess
@@ -13,14 +14,14 @@ from ckptprof_collectors.gpus.gpu_sampler import NAME, GpuSampler
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import Sample, ThrottleInfo, Unavailable
 
-LIMITS_INTERVAL_NS = 15_000_000_000  # within a burst that lasts: somebody may change them
+LIMITS_INTERVAL_NS = 15_000_000_000  # within a long burst: the limits may change
 GPUS_INTERVAL_NS = 2_000_000_000  # the driver keeps some seconds
 GPUS_AFTER_NS = 2_000_000_000  # the last writing
-MAX_LIMITED = 16  # processes of which they are looked at in one tick
+MAX_LIMITED = 16  # processes whose limits are read in one tick
 
 
 class ThrottleSampling:
-    """Looks at the limits on devices that hold a process when its burst begins."""
+    """Reads the I/O limits of a process's cgroup when its burst starts."""
 
     def __init__(self, fs: KernelFs) -> None:
         self._throttles = ThrottleReader(fs)
@@ -29,7 +30,7 @@ class ThrottleSampling:
     def sample(
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
     ) -> list[ThrottleInfo]:
-        """Return what is new."""
+        """Return the limits that changed."""
         infos: list[ThrottleInfo] = []
         if len(self._sampled_ns) > len(watched):
             for pid in self._sampled_ns.keys() - watched.keys():
@@ -49,7 +50,7 @@ class ThrottleSampling:
 
 
 class GpuSampling:
-    """Asks how busy the GPUs are of those who write, and of their parents, who may train: meanwhile, and once after."""
+    """Samples the GPUs of writers and of their training ancestors: while they write, and once afterwards."""
 
     def __init__(self) -> None:
         self._reader = GpuSampler()
@@ -61,7 +62,7 @@ class GpuSampling:
     def sample(
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
     ) -> list[Sample]:
-        """Ask for what is due and return what was seen; never waits."""
+        """Request the sample that is due, and return those that arrived; never waits."""
         for watching in bursting:
             if now_ns - watching.last_write_ns <= WRITES_NS:
                 self._wanted |= {
@@ -81,39 +82,41 @@ class GpuSampling:
 
 
 class BurstSampling:
-    """Takes each kind of look when it is due."""
+    """Takes each kind of sample when it is due."""
 
-    def __init__(self, fs: KernelFs) -> None:
-        self._stacks = StackSampling()
+    def __init__(self, fs: KernelFs, governor: Governor) -> None:
+        self._governor = governor
+        self._stacks = StackSampling(governor)
         self._threads = ThreadSampling(fs, descriptor_budget(open_limit()))
         self._limits = ThrottleSampling(fs)
         self._gpus = GpuSampling()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is kept in view."""
+        """Threads are being sampled."""
         return self._threads.is_busy
 
     @property
     def missed(self) -> int:
-        """How many looks at Python stacks were due, and were not taken."""
+        """Samples of Python stacks that were due and were not taken."""
         return self._stacks.missed
 
     def sample(
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess], *, traced: bool
     ) -> list[Sample]:
-        """Return what was seen; never waits. `bursting` are those of the watched that are in a burst."""
+        """Return new samples; never waits. `bursting`: the watched processes that are in a burst."""
+        followed = bursting if bursting and self._governor.allows("timelines") else ()
         return [
-            *self._threads.sample(now_ns, bursting, watched, traced=traced),
+            *self._threads.sample(now_ns, followed, watched, traced=traced),
             *self._limits.sample(now_ns, bursting, watched),
             *self._stacks.sample(now_ns, bursting, watched),
             *self._gpus.sample(now_ns, bursting, watched),
         ]
 
     def sample_last(self, now_ns: int) -> list[Sample]:
-        """Look a last time at what is kept in view."""
+        """Sample the followed threads a last time."""
         return list(self._threads.sample_last(now_ns))
 
     def close(self) -> None:
-        """End the thread that looks at stacks."""
+        """End the thread that samples stacks."""
         self._stacks.close()

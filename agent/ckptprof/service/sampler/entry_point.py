@@ -1,15 +1,15 @@
 """The process of the sampler, from its command line to its end.
 
-The thread of its loop is in the real-time class, so that ticks come in time beside whatever keeps the CPUs busy: one
-that comes late misses what it exists to see. Beside three busy loops on two cores the 99th percentile of the lateness
-is 9 ms, and single ticks come 0.4 s late, in the ordinary class; in the real-time class it is 1.1 ms, and 1.5 ms at
-most. It takes no more CPU for that. Threads and children that it starts are ordinary ones. If a tick computes for long,
-the kernel sends SIGXCPU (RLIMIT_RTTIME, setrlimit(2)), and the thread is an ordinary one for a while, so that no fault
-of ours takes the CPU from those who train.
+The thread that runs the loop is in the real-time scheduling class, so that ticks are on time on a busy host; a late
+tick misses short saves. With three busy loops on two cores the 99th percentile of the lateness is 9 ms, and single
+ticks are 0.4 s late, in the ordinary class; in the real-time class it is 1.1 ms, and 1.5 ms at most, for the same CPU
+time. Threads and children that it starts are in the ordinary class. If a tick computes for long, the kernel sends
+SIGXCPU (RLIMIT_RTTIME, setrlimit(2)), and the thread is ordinary for a while, so that a fault in the sampler takes no
+CPU from training.
 
-Another thread takes the loop over where reading about a process blocks the one that runs it
-(`ckptprof_collectors.blocking_processes`). The blocked thread ends as soon as it can run again
-(PyThreadState_SetAsyncExc), before it touches anything: so there is one loop at any time.
+If reading about a process blocks the loop (`ckptprof_collectors.blocking_processes`), another thread takes it over. The
+blocked thread ends as soon as it can run again (PyThreadState_SetAsyncExc), before it changes any state: so there is
+one loop at any time.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.privileges import RAISED
 
-CHECK_SECONDS = 0.25  # a thread that has slept in one read from one look to the next is held
+CHECK_SECONDS = 0.25  # a thread that sleeps in the same read at two checks is blocked
 CALM_CHECK_SECONDS = 1.0  # while no bytes move
-MAX_BLOCKED_LOOPS = 8  # threads that are held at the same time; the recorder replaces who has more
+MAX_BLOCKED_LOOPS = 8  # threads blocked at the same time; with more, the recorder replaces the sampler
 RECENT_CHECKS = 40
-MAX_SLOW_CHECKS = 8  # of those, at which the loop slept in reads of one user's processes
+MAX_SLOW_CHECKS = 8  # checks at which the loop slept in reads of one user's processes
 REFUSED_SECONDS = 30.0
-# the beginnings of kernel functions in which a thread waits for a page of its own that was swapped out
+# prefixes of kernel functions in which a thread waits for a page of its own that was swapped out
 _PAGE_WAITS = (
     "folio_wait",
     "__folio_",
@@ -54,8 +54,8 @@ _PAGE_WAITS = (
     "submit_bio_",
     "io_schedule",
 )
-MAX_RUN_US = 100_000  # of CPU time without a sleep
-ORDINARY_SECONDS = 10.0  # so long after it took longer it is an ordinary thread
+MAX_RUN_US = 20_000  # of CPU time without a sleep: a tick takes some milliseconds
+ORDINARY_SECONDS = 10.0  # in the ordinary class after it ran longer
 _LEAST_PRIORITY = 1
 
 
@@ -70,7 +70,7 @@ class _LoopThread:
         self.has_ended = False
 
     def current_sleep(self) -> bytes | None:
-        """Return what tells this sleep in the kernel from any other; None if it runs, or waits for its own memory."""
+        """Identity of this sleep in the kernel; None if the thread runs, or waits for its own memory."""
         if (sleep := uninterruptible_sleep(self._native_id)) is None:
             return None
         try:
@@ -81,12 +81,12 @@ class _LoopThread:
 
 
 class LoopRelay:
-    """Runs the loop in the thread that calls, and in another one whenever that is held."""
+    """Runs the loop in the calling thread, and in a new one whenever that is blocked."""
 
     def __init__(
         self, loop: Sampler, end: Callable[[int], None], *, prepare_thread: Callable[[], None] = lambda: None
     ) -> None:
-        """Take what to run, what ends this process with a code, and what each thread does before it runs the loop."""
+        """`end` exits this process with a code; `prepare_thread` is called by each thread before it runs the loop."""
         self._loop = loop
         self._end = end
         self._prepare_thread = prepare_thread
@@ -95,11 +95,11 @@ class LoopRelay:
         self._slow_users: deque[int] = deque(maxlen=RECENT_CHECKS)
 
     def run(self) -> None:
-        """Run until the end."""
+        """Run until the loop ends."""
         self._thread = _LoopThread(threading.get_ident(), threading.get_native_id())
         threading.Thread(target=self._supervise, name="relay", daemon=True).start()
         self._run_loop(self._loop.run)
-        self._has_ended.wait()  # another thread is at it, and ends this process
+        self._has_ended.wait()  # another thread runs the loop, and ends this process
 
     def _run_loop(self, work: Callable[[], None]) -> None:
         thread = self._thread
@@ -129,7 +129,7 @@ class LoopRelay:
             return None
         user = BLOCKING_PROCESSES.user_of(pid)
         self._slow_users.append(user)
-        if self._slow_users.count(user) > MAX_SLOW_CHECKS:  # each read of his comes back, but late
+        if self._slow_users.count(user) > MAX_SLOW_CHECKS:  # each read of this user's processes returns, but late
             BLOCKING_PROCESSES.refuse(user, REFUSED_SECONDS)
             self._slow_users.clear()
         if (pid, sleep) == last and len(BLOCKING_PROCESSES) < MAX_BLOCKED_LOOPS and BLOCKING_PROCESSES.reading == pid:
@@ -164,43 +164,57 @@ class LoopRelay:
 
 
 class RealTimeThread:
-    """Puts the thread that runs the loop into the real-time class, where the host allows that (LimitRTPRIO=, root)."""
+    """Puts the loop's thread into the real-time class, where the host allows that (LimitRTPRIO=, root)."""
 
     def __init__(self) -> None:
-        """Bound what it may take at once; to be made by the main thread, which takes signals."""
+        """Set the limit of CPU time without a sleep; call in the main thread, which receives signals."""
         self._thread = 0
-        self._allowed = True
+        self._allowed = self._is_within_budget = True
         signal.signal(signal.SIGXCPU, self._on_cpu_limit)
         hard = resource.getrlimit(resource.RLIMIT_RTTIME)[1]
         try:
             resource.setrlimit(resource.RLIMIT_RTTIME, (MAX_RUN_US, hard))
-        except (OSError, ValueError):  # without the bound it does not take what it could not give back
+        except (OSError, ValueError):  # without the limit it stays in the ordinary class
             self._allowed = False
 
     def run(self) -> None:
-        """Have the calling thread be the one that runs the loop, from now on."""
+        """Apply to the calling thread, which runs the loop from now on."""
         self._thread = threading.get_native_id()
-        self._enter()
+        self._return()
+
+    def set_within_budget(self, is_within: bool) -> None:  # noqa: FBT001 - a callback
+        """Have the loop be an ordinary thread while the CPU budget is exceeded."""
+        self._is_within_budget = is_within
+        if is_within:
+            self._enter()
+        else:
+            self._leave()
 
     def _enter(self) -> None:
-        RAISED.lower()  # a timer's thread begins as the loop was when it was set
-        if self._allowed:
+        if self._allowed and self._is_within_budget:
             try:
                 policy = os.SCHED_RR | os.SCHED_RESET_ON_FORK
                 os.sched_setscheduler(self._thread, policy, os.sched_param(_LEAST_PRIORITY))
             except OSError:  # not allowed here
                 self._allowed = False
 
-    def _on_cpu_limit(self, *_: object) -> None:
+    def _leave(self) -> None:
         with suppress(OSError):  # it has ended
             os.sched_setscheduler(self._thread, os.SCHED_OTHER, os.sched_param(0))
-        again = threading.Timer(ORDINARY_SECONDS, self._enter)
+
+    def _return(self) -> None:
+        RAISED.lower()  # a timer's thread starts with the capabilities of the loop's
+        self._enter()
+
+    def _on_cpu_limit(self, *_: object) -> None:
+        self._leave()
+        again = threading.Timer(ORDINARY_SECONDS, self._return)
         again.daemon = True
         again.start()
 
 
 def main() -> None:
-    """Take options as JSON from the command line, control from standard input; send frames to standard output."""
+    """Run the sampler: options as JSON on the command line, control on standard input, frames on standard output."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the recorder decides when we end
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     options = msgspec.json.decode(sys.argv[1], type=SamplerOptions)
@@ -211,7 +225,7 @@ def main() -> None:
         signal.set_wakeup_fd(options.witness_fd, warn_on_full_buffer=False)
         for number in options.witness_signals:
             signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks those that it takes itself
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])  # the recorder blocks signals that it handles
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -223,11 +237,13 @@ def main() -> None:
     sampler.drop_privileges()
 
     def end(code: int) -> None:
-        output.close()  # before what the kernel cannot end, a thread that waits for a file server, keeps them open
+        output.close()  # first: a thread that waits for a file server cannot be ended, and would keep the pipe open
         os.closerange(0, 3)
         os._exit(code)
 
-    LoopRelay(sampler, end, prepare_thread=RealTimeThread().run).run()
+    thread = RealTimeThread()
+    sampler.on_budget = thread.set_within_budget
+    LoopRelay(sampler, end, prepare_thread=thread.run).run()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Which files are asked about again until the kernel has written them to their device: pure, no clock of its own.
+"""Queries files again until the kernel has written them back to their device: pure, no clock of its own.
 
-Most frameworks never sync what they save: it is on stable storage when writeback, half a minute later, is through.
+Most frameworks never sync what they save: it is on stable storage when writeback has ended, half a minute later.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from ckptprof_collectors.samples import FileFact
 MAX_FILES = 64  # of one process, the largest
 MAX_PROCESSES = 64
 PERIOD_NS = 1_000_000_000
-PATIENCE_NS = 120_000_000_000  # writeback begins after dirty_expire_centisecs, 30 seconds unless somebody set it
+PATIENCE_NS = 120_000_000_000  # writeback starts after dirty_expire_centisecs, by default 30 seconds
 _MAX_PATHS = 4  # of one file
-_COST_FACTOR = 20  # counting the pages of a file walks over all of them: at most a twentieth of a core goes there
+_COST_FACTOR = 20  # counting the dirty pages of a file walks over all its pages: at most a twentieth of a core
 
 _ProcessKey = tuple[int, int]
 _FileKey = tuple[int, int]
@@ -28,15 +28,15 @@ _FileKey = tuple[int, int]
 class _DirtyFile:
     size: int
     since_ns: int
-    paths: dict[_ProcessKey, str]  # by whom it was asked for; the first is asked about it
-    is_answered: bool = True  # since it was asked for last
+    paths: dict[_ProcessKey, str]  # path per process that reported the file; the first is queried
+    is_answered: bool = True  # the last query
 
 
 class WritebackQuestions:
-    """Takes every fact that is told, and asks about those files of which a part was not yet written.
+    """Receives every file fact, and queries again the files with dirty pages.
 
-    Each file is asked for by one of those that were told of it: of 64 ranks each is told of the files of all. If there
-    is no answer, because that one has ended, another one is next.
+    Each file is queried through one of the processes that reported it: each of 64 ranks reports the files of all. If
+    there is no answer, because that process has ended, the next process is queried.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class WritebackQuestions:
         return len(self._files)
 
     def ingest(self, now_ns: int, fact: FileFact) -> None:
-        """Take one fact; one that does not tell changes nothing."""
+        """Ingest one fact; one without a count of dirty pages changes nothing."""
         process, file = (fact.pid, fact.start_ticks), (fact.device, fact.inode)
         if fact.is_missing:
             for gone in [
@@ -88,7 +88,7 @@ class WritebackQuestions:
         return dirty
 
     def _pass_to_next(self, file: _FileKey) -> None:
-        """Ask the next one for a file, if there is another one; the first is asked again if it tells of the file."""
+        """Query the next process for a file, if there is one; the first is queried again when it reports the file."""
         dirty = self._drop(file)
         del dirty.paths[next(iter(dirty.paths))]
         if dirty.paths:
@@ -99,14 +99,14 @@ class WritebackQuestions:
         return following is not None and (following in self._by_process or len(self._by_process) < MAX_PROCESSES)
 
     def questions(self, now_ns: int, spent_ns: int) -> list[FactQuery]:
-        """Return what to ask now; `spent_ns` is what all answers took so far."""
+        """Return the queries that are due; `spent_ns`: CPU time of all answers so far."""
         if not self._files or now_ns < self._next_ns:
             return []
         cost_ns, self._spent_ns = spent_ns - self._spent_ns, spent_ns
         self._next_ns = now_ns + max(PERIOD_NS, _COST_FACTOR * cost_ns)
         for file, dirty in list(self._files.items()):
             if file not in self._files:
-                continue  # another one that was handed on took its place
+                continue  # a file passed on by another process took its place
             if now_ns - dirty.since_ns > PATIENCE_NS:
                 self._drop(file)
             elif not dirty.is_answered and self._has_next(dirty):

@@ -1,4 +1,4 @@
-"""The sampler's end of the pipe to the recorder: never waited for, bounded, and honest about what it dropped."""
+"""The sampler's end of the pipe to the recorder: never blocks, bounded, counts what it drops."""
 
 from __future__ import annotations
 
@@ -10,18 +10,24 @@ from itertools import islice
 
 MAX_QUEUED_BYTES = 8 << 20
 _MAX_MESSAGES_PER_WRITE = 1024  # IOV_MAX
+_MAX_SLOWDOWN = 10
 
 
 class OutputQueue:
-    """A pipe that is never waited for."""
+    """A bounded queue before a non-blocking pipe."""
 
     def __init__(self, fd: int) -> None:
         os.set_blocking(fd, False)
         self._fd = fd
         self._queue: deque[bytes] = deque()
-        self._queued = 0
+        self._queued = self._unread = 0  # bytes: all, and those that the pipe had no space for
         self.dropped_count = 0
         self.is_broken = False
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as rarely to sample as usual, so that the reader can keep up: 1 where it does."""
+        return 1 + (_MAX_SLOWDOWN - 1) * min(1.0, 2 * self._unread / MAX_QUEUED_BYTES)
 
     def put(self, message: bytes) -> None:
         """Queue one message, or drop it and count it if the reader is too far behind."""
@@ -32,7 +38,11 @@ class OutputQueue:
         self._queued += len(message)
 
     def flush(self) -> None:
-        """Write what the pipe takes now."""
+        """Write what fits into the pipe now."""
+        self._write()
+        self._unread = self._queued
+
+    def _write(self) -> None:
         queue = self._queue
         while queue and not self.is_broken:
             try:
@@ -58,6 +68,6 @@ class OutputQueue:
             self.flush()
 
     def close(self) -> None:
-        """Let the reader see the end, even while a thread of ours that hangs keeps the process."""
+        """Close the pipe, so that the reader gets EOF even while a hanging thread keeps this process alive."""
         os.close(self._fd)
         self.is_broken = True

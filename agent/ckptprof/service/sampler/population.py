@@ -1,4 +1,4 @@
-"""Who is on this host: finds processes, reads all of their counters slowly, and picks those to be watched closely."""
+"""Processes of this host: finds them, reads the counters of all slowly, and selects those to watch closely."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import errno
 import os
 import random
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from ckptprof.service.sampler.rounds import SamplingRounds
 from ckptprof.service.sampler.shares import CpuAllowance, UserPlaces, UserTurns
 from ckptprof.service.sampler.thread_sampling import max_retained_processes
 from ckptprof.service.sampler.traced_activity import UnwatchedBytes
-from ckptprof.service.sampler.watched_process import WatchedProcess
+from ckptprof.service.sampler.watched_process import OTHERS_SAVED_NS, OTHERS_SHARE, WatchedProcess
 from ckptprof_collectors import privileges
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.kernelfs import KernelFile, KernelFs, has_host_pids
@@ -26,25 +26,24 @@ from ckptprof_collectors.processes.process import (
     list_pids,
     read_parent,
 )
-from ckptprof_collectors.samples import Sample, Unavailable
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, Sample, Unavailable
 
-BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that moves more is watched for a while
-IDLE_PATIENCE_NS = 30_000_000_000  # a process that was busy once is let go after so long without activity
-INTERPRETER_PATIENCE_NS = 90_000_000_000  # how long a new interpreter is watched to see whether it comes to train
+BUSY_BYTES_PER_SECOND = 2 << 20  # an unwatched process that transfers more is watched for a while
+IDLE_PATIENCE_NS = 30_000_000_000  # a process that was busy once is no longer watched after so long without activity
+INTERPRETER_PATIENCE_NS = 90_000_000_000  # how long a new interpreter is watched for signs of training
 PROGRAM_LOAD_BYTES = 64 << 10  # read within a second: a program is being loaded
 MAX_WATCHED = 1024
-MAX_ALERTED = 16  # by one opened file
+MAX_ALERTED = 16  # processes, by one opened file
 MAX_KNOWN = 16384
 MAX_NEW_PER_POLL = (
-    128  # at one look, of those for whom somebody would have to give way; picked at random, so none can hide
+    128  # new processes per search that need the place of another; picked at random, so that none can hide
 )
-EXEC_AFTER_START_NS = 3_000_000_000  # so long a new process may turn into another program,
-EXEC_AFTER_CHILD_NS = (
-    1_000_000_000  # and so long one whose child has ended: a shell runs its last command in its own place
-)
-SWEEP_SHARE = 0.004  # of a core, for the counters of those who did nothing when they were read last
+EXEC_AFTER_START_NS = 3_000_000_000  # so long a new process may exec another program,
+EXEC_AFTER_CHILD_NS = 1_000_000_000  # and so long one whose child has ended: a shell execs its last command
+SWEEP_SHARE = 0.004  # of a core, for the counters of processes that were idle when last read
 SWEEP_SAVED_NS = 5_000_000  # of CPU time: a thousand are all read each second
-LIST_INTERVAL_NS = 5_000_000_000  # however little the kernel says has changed
+MAX_ANCESTORS = 8  # between a candidate and what works for it
+LIST_INTERVAL_NS = 5_000_000_000  # even if the kernel shows no change
 
 
 class Population:
@@ -64,29 +63,31 @@ class Population:
                 self._loadavg = KernelFile(fs.proc / "loadavg")
         self._listed: tuple[object, ...] = ()
         self._list_again_ns = 0
-        self._found_ns: int | None = None  # when all who were there then had been found
+        self._found_ns: int | None = None  # time of the last complete list
         self._ignored: set[int] = set()
         self._parents: dict[int, int] = {}
         self._reread_parents_ns = 0
         self.rounds = SamplingRounds()
+        self.others_allowance = CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
+        self._candidate_groups: set[int] = set()
         self.unwatched = UnwatchedBytes()
         self._swept_ns = 0
         self._turns = UserTurns()
         self._sweeping = CpuAllowance(SWEEP_SHARE, SWEEP_SAVED_NS)
-        self._transfers: dict[int, tuple[int, int]] = {}  # bytes, when they were read last, and when that was
-        self._active: set[int] = set()  # moved something when they were read last
-        self._young: dict[int, int] = {}  # and until when each is
+        self._transfers: dict[int, tuple[int, int]] = {}  # bytes at the last read, and its time
+        self._active: set[int] = set()  # transferred bytes at the last read
+        self._young: dict[int, int] = {}  # pid -> when it is no longer young
         self._retained, self._max_retained = (
             0,
             max_retained_processes(MAX_KNOWN),
-        )  # of those who are known, whose descriptors are kept
+        )  # of known processes, whose descriptors are retained
         self.unreadable = 0
         self.refused_count = 0
         self._reported: set[str] = set()
-        self._blocking_changes = 0  # changes of them that were taken into account
+        self._blocking_changes = 0  # changes of the blocking processes that were applied
 
     def find(self, now_ns: int, samples: list[Sample]) -> list[WatchedProcess]:
-        """Look for new and ended processes; return the watched ones that have ended."""
+        """Find new and ended processes; return the watched ones that have ended."""
         self.drop_blocking()
         self._inspect_young(now_ns)
         state = (self._task_state(), self.root_pid, self.subreaper_pid)
@@ -128,11 +129,10 @@ class Population:
                 samples.append(Unavailable(name, reason))
 
     def _task_state(self) -> bytes | None:
-        """Return what changes whenever a task is born or ends, None if it cannot be read: a list costs ten times that.
+        """Return a value that changes when a task starts or ends, None if unreadable; ten times cheaper than a list.
 
-        From fs/proc/loadavg.c: how many tasks there are, and the pid that was given last in our namespace. In that of
-        a container, whose list is short, it tells too little: the number is the host's, where a birth makes up for an
-        end in here.
+        From fs/proc/loadavg.c: the number of tasks, and the last pid of our namespace. Not enough in a container, whose
+        list is short anyway: the number is the host's, where a start elsewhere cancels an end in here.
         """
         if self._loadavg is None:
             return None
@@ -143,8 +143,8 @@ class Population:
         return tasks + b" " + last if last else None
 
     def _descendants(self, now_ns: int, fresh: list[int], present: set[int]) -> list[int]:
-        """Return who of these belongs to the root. A stranger is asked for its parent once, and now and then again."""
-        if now_ns >= self._reread_parents_ns:  # a pid may have been given anew between two looks
+        """Descendants of the root among these. The parent of a stranger is read once, and again at intervals."""
+        if now_ns >= self._reread_parents_ns:  # a pid may have been reused between two searches
             self._reread_parents_ns = now_ns + LIST_INTERVAL_NS
             self._parents = {pid: self._parents[pid] for pid in self.known if pid in self._parents}
         self._parents = {
@@ -154,7 +154,7 @@ class Population:
         self._read_parents(unasked)
         inside = self._inside()
         remembered = inside.intersection(fresh).difference(unasked)
-        if remembered:  # the pid of a parent that has ended may be that of another by now
+        if remembered:  # the pid of an ended parent may have been reused
             self._read_parents(remembered)
             inside = self._inside()
         return [pid for pid in fresh if pid in inside]
@@ -175,7 +175,7 @@ class Population:
         return inside
 
     def drop_blocking(self) -> None:
-        """Forget those who hold whoever reads of them, and look for those again who have let go."""
+        """Forget processes that block their readers, and find again those that no longer do."""
         BLOCKING_PROCESSES.remove_ended()
         if BLOCKING_PROCESSES.changes == self._blocking_changes:
             return
@@ -221,7 +221,7 @@ class Population:
             self._young[pid] = now_ns + EXEC_AFTER_START_NS
 
     def _evict_for(self, newcomer: int) -> bool:
-        """Forget a process of the user who has most of those that are known; not one that trains or moves bytes."""
+        """Forget a process of the user who has most; not one that trains or transfers bytes."""
         self.refused_count += 1
         try:
             uid = os.stat(self._fs.proc / str(newcomer)).st_uid
@@ -248,7 +248,7 @@ class Population:
     def watch(
         self, process: Process, now_ns: int, *, keep: bool = False, born_since_ns: int | None = None
     ) -> WatchedProcess | None:
-        """Watch it closely from now on; None if too many are watched already, and its user has a fair share."""
+        """Watch a process closely from now on; None if too many are watched and its user has a fair share."""
         if len(self.watched) >= MAX_WATCHED:
             self.refused_count += 1
             givers = [self.watched[pid] for pid in self._watched_shares.candidates_to_evict(process.uid)]
@@ -256,7 +256,8 @@ class Population:
             if not quiet:
                 return None
             self._relax(min(quiet, key=lambda one: (one.is_training, one.activity.last_active_ns)))
-        watching = WatchedProcess(process, now_ns, keep=keep, born_since_ns=born_since_ns)
+        watching = WatchedProcess(process, now_ns, keep=keep, born_since_ns=born_since_ns, others=self.others_allowance)
+        watching.is_candidate = keep or self._works_for_candidate(process)
         self.watched[process.pid] = watching
         self._watched_shares.add(process.pid, process.uid)
         self.rounds.add(watching)
@@ -269,8 +270,33 @@ class Population:
         self.rounds.remove(pid)
         watching.stop()
 
+    def _works_for_candidate(self, process: Process) -> bool:
+        """Test whether a candidate started it, or feeds it through a pipe: the commands of a pipeline are one group."""
+        if process.group in self._candidate_groups:
+            return True
+        for _ in range(MAX_ANCESTORS):
+            above = self.watched.get(process.parent_pid)
+            if above is not None and above.has_signs:
+                return True
+            parent = self.known.get(process.parent_pid)
+            if parent is None:
+                return False
+            process = parent
+        return False
+
+    def count_others(self, samples: Sequence[Sample]) -> float:
+        """Return the share of what a trace reports that is of watched processes that are no candidates."""
+        files = [sample for sample in samples if isinstance(sample, FileActivity | FileLifeEvent)]
+        watched = (self.watched.get(sample.pid) for sample in files)
+        return sum(one is not None and not one.is_candidate for one in watched) / max(1, len(files))
+
+    def _update_candidates(self) -> None:
+        self._candidate_groups = {one.process.group for one in self.watched.values() if one.has_signs}
+        for watching in self.watched.values():
+            watching.is_candidate = watching.is_candidate or self._works_for_candidate(watching.process)
+
     def watch_pid(self, pid: int, start_ticks: int, now_ns: int) -> WatchedProcess | None:
-        """Watch a process that was pointed out to us; None if it has ended, is ours, or cannot be watched."""
+        """Watch the process with this pid and start; None if it has ended, is ours, or cannot be watched."""
         if pid in self._own or pid in self._ignored:
             return None
         if pid not in self.known:
@@ -283,20 +309,21 @@ class Population:
         return watching
 
     def alert(self, now_ns: int, *, mappings: bool) -> None:
-        """Look at once at those who may have opened a checkpoint: the training processes that were active last."""
+        """Start bursts in processes that may have opened a checkpoint: the training processes active last."""
         candidates = [watching for watching in self.watched.values() if watching.is_required or watching.is_interpreter]
         candidates.sort(key=lambda watching: watching.activity.last_active_ns, reverse=True)
         for watching in candidates[:MAX_ALERTED]:
             watching.alert(now_ns, mappings=mappings)
 
     def sweep(self, now_ns: int, samples: list[Sample], small_reads: Mapping[int, int] | None = None) -> None:
-        """Watch the busy ones of those who are not watched, let the idle ones go.
+        """Watch the unwatched processes that are busy, stop watching the idle ones.
 
-        Who is busy a trace has told, with what each pid has read in `trifles`; without one (None) their counters do.
-        Of a crowd that does nothing each is read every some seconds, users in turn.
+        `small_reads`: bytes that each pid read, by the trace; without a trace (None) their counters are read. Each of
+        many idle processes is read every few seconds, users in turn.
         """
         for watching in list(self.watched.values()):
             self._relax_if_idle(watching, now_ns)
+        self._update_candidates()
         during_ns, self._swept_ns = now_ns - self._swept_ns, now_ns
         transferred = self.unwatched.consume()
         if small_reads is None:
@@ -348,7 +375,7 @@ class Population:
         if transferred_bytes * 1e9 > BUSY_BYTES_PER_SECOND * during_ns:
             self.watch(process, now_ns)
         elif transferred_bytes > PROGRAM_LOAD_BYTES and is_interpreter(process):
-            self.watch(process, now_ns)  # a script of a shell that became the training script at its end
+            self.watch(process, now_ns)  # a shell script that execs the training script at its end
 
     def _relax_if_idle(self, watching: WatchedProcess, now_ns: int) -> None:
         if watching.is_required or watching.is_training or watching.activity.is_in_burst():
@@ -377,7 +404,7 @@ class Population:
         return watching
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for watching in self.watched.values():
             watching.close()
         for process in self.known.values():
@@ -389,7 +416,7 @@ class Population:
 
 
 def _unreadable_reason() -> str:
-    """Return what is needed to read any process, or that it does not help: see ptrace(2), access mode checking."""
+    """Return which privilege reading any process needs, or why it would not help: ptrace(2), access mode checking."""
     with contextlib.suppress(OSError):
         if privileges.read_capabilities().effective >> privileges.CAP_SYS_PTRACE & 1:
             return "CAP_SYS_PTRACE is effective, but a user namespace or a security module protects them"

@@ -1,6 +1,6 @@
-"""Who of the watched is read at a tick: all that move or run; of those that stand still some in turn, as cost allows.
+"""Which watched processes are read at a tick: all active ones; idle ones in turn, as their cost allows.
 
-Few that stand still are all read at each tick. Of a thousand sleeping interpreters each is read every few seconds.
+A few idle ones are all read at each tick. Each of a thousand sleeping interpreters is read every few seconds.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from ckptprof.service.sampler.shares import CpuAllowance, UserTurns
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.samples import Sample
 
-QUIET_SHARE = 0.004  # of a core, for all that stand still
-SAVED_NS = 1_500_000  # of CPU time: a tick's worth of some hundred
-DESCRIBING_SHARE = 0.03  # of a core: some 0.4 ms for each process, and more for one with many mappings
+QUIET_SHARE = 0.004  # of a core, for all idle processes
+SAVED_NS = 1_500_000  # of CPU time: enough for about a hundred in one tick
+DESCRIBING_SHARE = 0.03  # of a core: about 0.4 ms for each process, more for one with many mappings
 DESCRIBING_SAVED_NS = 20_000_000
 
 
 class SamplingRounds:
-    """Goes around; no user's processes wait for another's."""
+    """Reads processes in turn, fairly among users."""
 
     def __init__(self) -> None:
-        self.awake: dict[int, WatchedProcess] = {}  # who moved or ran when it was read last; a burst is nobody else's
+        self.awake: dict[int, WatchedProcess] = {}  # active when last read; only these can be in a burst
         self._woken: list[WatchedProcess] = []  # since then
         self._turns = UserTurns()
         self._allowance = CpuAllowance(QUIET_SHARE, SAVED_NS)
         self._describing = CpuAllowance(DESCRIBING_SHARE, DESCRIBING_SAVED_NS)
 
     def add(self, watching: WatchedProcess) -> None:
-        """Let a process take its turn."""
+        """Include a process."""
         self._turns.add(watching.process.pid, watching.process.uid)
         watching.woken = self._woken
         if watching.is_awake:
             self._woken.append(watching)
 
     def remove(self, pid: int) -> None:
-        """Let a process go; one that is not here does no harm."""
+        """Exclude a process; an unknown pid is ignored."""
         self._turns.remove(pid)
         self.awake.pop(pid, None)
 
     def due(self, now_ns: int, watched: Mapping[int, WatchedProcess]) -> Iterator[WatchedProcess]:
-        """Yield who is to be read now; what is done with it until the next is asked for is its cost."""
+        """Yield the processes to read now; CPU time used until the next one is requested counts as its cost."""
         start_ns = time.thread_time_ns()
         candidates = (*self.awake.values(), *self._woken)
         self._woken.clear()
@@ -70,7 +70,7 @@ class SamplingRounds:
             start_ns = ended
 
     def describe(self, watching: WatchedProcess, now_ns: int, samples: list[Sample]) -> None:
-        """Find out what a process runs, if it is due: whoever moves bytes at once, of a crowd the others bit by bit."""
+        """Describe a process if it is due: one that transfers bytes at once, others as their share of CPU allows."""
         moves = watching.activity.is_in_burst() or watching.traced.transferred_bytes > 0
         if watching.describe_due(now_ns) and (moves or self._describing.left_ns(now_ns) > 0):
             start_ns = time.thread_time_ns()

@@ -1,10 +1,11 @@
-"""What the sampler's own work costs, how late it is, and what failed in it."""
+"""Costs, lateness and failures of the sampler's own work."""
 
 from __future__ import annotations
 
 import time
 
 from ckptprof.service.sampler.burst_sampling import BurstSampling
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
 from ckptprof_collectors.abandoned import ABANDONED
@@ -14,11 +15,11 @@ from ckptprof_collectors.process_facts import own_memory_bytes
 from ckptprof_collectors.samples import CollectorFault, SamplerHealth
 
 _LATE_NS = 5_000_000
-_STARVED_NS = 250_000_000  # two ticks and a half of a process that trains: what happened meanwhile may be missed
+_STARVED_NS = 250_000_000  # two and a half ticks of a training process: shorter events may be missed
 
 
 class HealthCounters:
-    """Counts since the sampler began."""
+    """Counts since the sampler started."""
 
     def __init__(self) -> None:
         self._ticks = self._late = self._lateness_ns = self._starved_ns = 0
@@ -27,7 +28,7 @@ class HealthCounters:
         self._last_reasons: dict[str, str] = {}
 
     def record_tick(self, lateness_ns: int) -> bool:
-        """Count one tick that came so much later than it was due; return whether that is to be told at once."""
+        """Count one tick and its lateness; return whether health is to be reported at once."""
         self._ticks += 1
         self._late += lateness_ns > _LATE_NS
         self._lateness_ns += max(0, lateness_ns)
@@ -37,11 +38,11 @@ class HealthCounters:
         return True
 
     def add_cost(self, name: str, spent_ns: int) -> None:
-        """Add time that was spent on one kind of reading."""
+        """Add time spent on one kind of reading."""
         self._read_ns[name] = self._read_ns.get(name, 0) + spent_ns
 
     def record_failure(self, name: str, error: Exception) -> list[CollectorFault]:
-        """Count a failure, always; return it, once for each reason, to be told."""
+        """Count a failure; return it for the report, once for each reason."""
         reason = f"{type(error).__name__}: {error}"
         self._faults[name] = self._faults.get(name, 0) + 1
         if self._last_reasons.get(name) == reason:
@@ -50,16 +51,18 @@ class HealthCounters:
         return [CollectorFault(name, reason)]
 
     def record_success(self, name: str) -> None:
-        """Take note that a collector works again: its next failure is told."""
+        """Record that a collector works again: its next failure is reported."""
         self._last_reasons.pop(name, None)
 
     def set_failures(self, name: str, failures: int) -> None:
-        """Take over how often something failed in all that counts this itself."""
+        """Set the total of failures that `name` counts itself."""
         if failures:
             self._faults[name] = failures
 
-    def snapshot(self, output: OutputQueue, population: Population, sampling: BurstSampling) -> SamplerHealth:
-        """Return all of it as it is now."""
+    def snapshot(
+        self, output: OutputQueue, population: Population, sampling: BurstSampling, governor: Governor
+    ) -> SamplerHealth:
+        """Return the current health of the whole sampler."""
         return SamplerHealth(
             ticks=self._ticks,
             late_ticks=self._late,
@@ -75,4 +78,5 @@ class HealthCounters:
             refused_lookups=WORKERS.refused + sampling.missed,
             starved_ns=self._starved_ns,
             abandoned=ABANDONED.count(),
+            left_out=governor.left_out | {"files": population.others_allowance.refused},
         )

@@ -1,7 +1,7 @@
 """The sampler: a small process that reads the kernel at an adaptive rate and streams frames to the recorder.
 
-It imports neither SQL nor web code, waits for nobody, and never blocks on its output: what the recorder does not take
-in time is dropped and counted. It ends when its standard input is closed.
+It imports neither SQL nor web code, and never blocks on its output: frames that the recorder does not read in time are
+dropped and counted. It ends when its standard input is closed.
 
 At the level `trace` the kernel counts for it, by eBPF, what every thread does to every file; see `tracing`.
 """
@@ -12,7 +12,7 @@ import mmap
 import os
 import select
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 import psutil
@@ -23,6 +23,7 @@ from ckptprof.service.sampler import tracing
 from ckptprof.service.sampler.activity import ProcessActivity
 from ckptprof.service.sampler.burst_sampling import BurstSampling
 from ckptprof.service.sampler.flushing import WritebackQuestions
+from ckptprof.service.sampler.governor import Governor, used_by
 from ckptprof.service.sampler.outputqueue import OutputQueue
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.sampler_health import HealthCounters
@@ -46,18 +47,18 @@ from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Fram
 _SECOND_NS = 1_000_000_000
 _HOST_FAST_HZ = 5.0
 _HOST_FAST_FOR_NS = 2 * _SECOND_NS  # devices are read fast for this long after a burst: writeback follows it
-EVENT_PAUSE_NS = 2_000_000  # after events that call for nothing: a crowd of them cannot keep us busy
-TRACED_EVENT_PAUSE_NS = 20_000_000  # where the trace itself tells when files are opened and closed
-MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is met within this time
+EVENT_PAUSE_NS = 2_000_000  # after events that need no action: many of them cannot keep the loop busy
+TRACED_EVENT_PAUSE_NS = 20_000_000  # where the trace itself reports that files are opened and closed
+MAX_FIND_PAUSE_NS = 2 * _SECOND_NS  # however many processes there are: a new job is found within this time
 _FLUSH_NS = _SECOND_NS // 2
-_SLACK_NS = 5_000_000  # a tick that comes a little early, after a late one, must not pass over what is due with it
+_SLACK_NS = 5_000_000  # a slightly early tick, after a late one, must not skip the readings due with it
 MAX_REPORTED_HUNG = 32
 _BLOCKING_READ = "reading them blocks in the kernel (an exec or a mapping on a file server that does not answer)"
 _FINAL_ANSWER_NS = 2 * _SECOND_NS
 
 
 class Sampler:
-    """Owns the collectors and the clock."""
+    """The loop: owns the collectors and the clock."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class Sampler:
         *,
         attach: tracing.TraceFactory = tracing.attach,
     ) -> None:
-        """Make the collectors; those that cannot work here are told once, in the first frame."""
+        """Make the collectors; those that cannot work here are reported once, in the first frame."""
         self._options = options
         self._output = output
         self._control_fd = control_fd
@@ -82,8 +83,8 @@ class Sampler:
         own = frozenset((os.getpid(), *options.monitor_pids))
         self._starts_command = (
             options.only_descendants and not options.attaches
-        )  # all that is watched is the recorder's child
-        family_of = options.monitor_pids if self._starts_command else ()  # what it starts from now on
+        )  # the watched processes are children of the recorder
+        family_of = options.monitor_pids if self._starts_command else ()  # only processes that it starts from now on
         self._family = tracing.TracedFamily()
         self._tracing = tracing.Tracing(
             options.level, lambda: attach(fs, family_of=family_of, ignore=tuple(sorted(own))), self._poll
@@ -91,16 +92,18 @@ class Sampler:
         self._population = Population(fs, own, -1 if options.only_descendants else None)
         self._facts = FactFinder(on_open=self._folders.ignore_own_open)
         self._flushing = WritebackQuestions()
-        self._burst_sampling = BurstSampling(fs)
         self._collectors, unavailable = registry.make_collectors(fs)
         self._connections = SocketOwnership(fs, self._collectors)
         self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirectReader)), None)
         self._pending: list[Sample] = list(unavailable)
-        self._samples: list[Sample] = []  # of the tick that goes on
-        self._trace_samples: Sequence[Sample] = ()  # of the trace, and not told yet
+        self._samples: list[Sample] = []  # of the tick in progress
+        self._trace_samples: Sequence[Sample] = ()  # of the trace, not reported yet
         if self._folders.reason is not None:
             self._pending.append(Unavailable("folders", self._folders.reason))
         self._counters = HealthCounters()
+        self.governor = Governor(options.cpu_budget, lambda: used_by(options.monitor_pids))
+        self.on_budget: Callable[[bool], None] = lambda _: None  # called with whether the budget is kept, on a change
+        self._burst_sampling = BurstSampling(fs, self.governor)
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
@@ -108,7 +111,7 @@ class Sampler:
         self.stopping = False
 
     def header(self) -> Header:
-        """Return the header of this life's recording."""
+        """Return the header of the frames of this sampler process."""
         return Header(
             uid=self._options.uid,
             host=os.uname().nodename,
@@ -128,44 +131,44 @@ class Sampler:
         )
 
     def health(self) -> SamplerHealth:
-        """Return what its own work has cost so far, and what failed in it."""
-        return self._counters.snapshot(self._output, self._population, self._burst_sampling)
+        """Return the costs and failures of the sampler's own work so far."""
+        return self._counters.snapshot(self._output, self._population, self._burst_sampling, self.governor)
 
     def drop_privileges(self) -> bool:
-        """Give up what only attaching needed; return whether it is gone. To be called before a thread is started.
+        """Give up privileges that only attaching needed; return whether they are gone. Call before any thread starts.
 
-        What is left is used in ticks and by workers alone.
+        The remaining ones are used in ticks and by workers only.
         """
         dropped = privileges.drop_tracing(self._tracing.check)
         RAISED.drop_effective()
         return dropped
 
     def run(self) -> None:
-        """Tick until the control pipe is closed, then look a last time and send everything."""
+        """Tick until the control pipe is closed, then sample a last time and send everything."""
         self._output.put(pack(self.header()))
         self._due_ns = time.monotonic_ns()
         self.resume()
 
     @property
     def is_calm(self) -> bool:
-        """Whether no bytes move, nor have lately."""
+        """No bytes are being transferred, nor were recently."""
         return time.monotonic_ns() - self._last_burst_ns > _HOST_FAST_FOR_NS
 
     def release_loop(self) -> None:
-        """Keep what was read before the loop was held in a read of one process, and let that process go."""
+        """After a read of one process blocked the loop: keep the samples read before, and forget that process."""
         self._pending = [*self._samples, *self._reported_trace_samples(), *self._pending]
         self._samples = []
         self._population.drop_blocking()
 
     def resume(self) -> None:
-        """Tick as `run` does, after a relief: the tick that was held comes late, and is told as such."""
+        """Tick as `run` does, in a new thread: the blocked tick is late, and is reported as such."""
         while not self.stopping and not self._output.is_broken:
             now_ns = time.monotonic_ns()
             if self._counters.record_tick(now_ns - self._due_ns):
-                self._next_health_ns = now_ns  # told in the frame that ends what was not seen
+                self._next_health_ns = now_ns  # reported in the frame that ends the gap
             with RAISED:
                 period_ns = self.tick(now_ns)
-            # An event may have woken us before it was due: a crowd of them must not put the next look off
+            # An event may have woken the loop early: many of them must not postpone the next sample
             self._due_ns = min(max(self._due_ns + period_ns, now_ns + period_ns // 4), now_ns + period_ns)
             self._wait(self._due_ns)
         with RAISED:
@@ -180,7 +183,7 @@ class Sampler:
         ABANDONED.remove_ended()
         BLOCKING_PROCESSES.reading = 0
         read = []
-        if self._tracing.is_active:  # first: who is gone when looked for is told what it did last
+        if self._tracing.is_active:  # first: a process that is found to have ended needs its last trace samples
             self._read_trace(now_ns, wall_ns - now_ns, samples)
             read.append(tracing.NAME)
         if now_ns >= self._next_find_ns:
@@ -192,11 +195,13 @@ class Sampler:
         if self._population.watched or self._burst_sampling.is_busy:
             self._sample_watched(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
-        urgent = [one.activity for one in self._population.rounds.awake.values() if one.activity.is_urgent(now_ns)]
+        awake = self._population.rounds.awake.values()
+        urgent = [one.activity for one in awake if one.activity.is_urgent(now_ns) and one.is_followed(now_ns)]
         if urgent:
             self._last_burst_ns = now_ns
+        self._keep_budget(now_ns, saves=bool(urgent))
         if now_ns >= self._next_host_ns:
-            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS
+            fast = now_ns - self._last_burst_ns < _HOST_FAST_FOR_NS and self.governor.allows("timelines")
             rate = min(_HOST_FAST_HZ, self._options.base_hz) if fast else self._options.idle_hz
             self._next_host_ns = now_ns + int(_SECOND_NS / rate) - _SLACK_NS
             samples.extend(self._connections.follow(now_ns, self._population.watched))
@@ -210,8 +215,17 @@ class Sampler:
         self._samples = []
         return self._period_ns(now_ns, urgent)
 
+    def _keep_budget(self, now_ns: int, *, saves: bool) -> None:
+        was_within = self.governor.is_within
+        self.governor.update(now_ns, saves=saves)
+        if not self.governor.is_within:
+            self._population.others_allowance.drain()
+        if self.governor.is_within != was_within:
+            self.on_budget(self.governor.is_within)
+            self._next_health_ns = now_ns  # what is left out from now on is of what comes next
+
     def _new_hung(self) -> list[Unavailable]:
-        """Return, once each, what has not answered: what lies there is not seen, nor what comes after it."""
+        """File systems that do not answer, each once: files there are not observed."""
         now = {f"files on {domain or 'this host'}": "no answer for 1.5 s" for domain in WORKERS.hung_domains()}
         now.update((f"processes of user {user}", _BLOCKING_READ) for user in BLOCKING_PROCESSES.affected_users())
         fresh = [name for name in now if name not in self._reported_hung][
@@ -223,7 +237,7 @@ class Sampler:
     def _period_ns(self, now_ns: int, urgent: Collection[ProcessActivity]) -> int:
         options = self._options
         is_complete, idle_hz = self._tracing.is_complete(now_ns), max(options.idle_hz, 2.0)
-        if urgent:
+        if urgent and self.governor.allows("fast sampling"):
             counted = is_complete and not any(activity.has_mappings for activity in urgent)
             rate = options.burst_hz * (tracing.BURST_RATE_SHARE if counted else 1.0)
         elif self._population.watched:
@@ -232,31 +246,33 @@ class Sampler:
                 rate = min(rate, idle_hz)
         else:
             rate = idle_hz
-        period_ns = int(_SECOND_NS / rate)
-        if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder, who is in no hurry
+        period_ns = int(_SECOND_NS / rate * self._output.slowdown)
+        if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
         return period_ns
 
     def _read_trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
-        started = time.perf_counter_ns()
+        started, used_ns = time.perf_counter_ns(), time.thread_time_ns()
         self._trace_samples = self._tracing.read(now_ns, previous=last)
         if self._options.attaches:
             self._trace_samples = self._family.filter_members(self._trace_samples, self._population.known)
         tracing.update_senders(self._trace_samples, self._population, now_ns)
         for question in tracing.update_watched(self._trace_samples, self._population, now_ns, offset_ns):
             self._facts.request(question)
-        if not self._tracing.is_active:  # it failed: nobody tells what was closed since
+        if not self._tracing.is_active:  # it failed: files closed since then are unknown
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
+        others = self._population.count_others(self._trace_samples)
         reported = self._reported_trace_samples()
         samples.extend(reported)
+        self._population.others_allowance.spend(int((time.thread_time_ns() - used_ns) * others))
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
         self._counters.add_cost(tracing.NAME, time.perf_counter_ns() - started)
         return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in reported)
 
     def _reported_trace_samples(self) -> list[Sample]:
-        """Return, once, what the trace has seen that is worth telling."""
+        """Return the samples of the trace to report, each once."""
         samples, self._trace_samples = self._trace_samples, ()
         if self._options.attaches:
             self._tracing.select_processes(self._population.watched, 0)
@@ -269,18 +285,18 @@ class Sampler:
         used = time.thread_time_ns()
         try:
             gone = self._population.find(now_ns, samples)
-        except OSError as error:  # no descriptor left, or no memory in the kernel: for a moment, hopefully
+        except OSError as error:  # no descriptor left, or no memory in the kernel: usually for a moment
             samples.extend(self._counters.record_failure("processes", error))
             gone = []
         for watching in gone:
-            self._ask_last(watching, offset_ns)
+            self._ask_last(watching, now_ns, offset_ns)
         if now_ns >= self._next_sweep_ns:
-            trifles = self._tracing.small_reads()  # also while they are not used: they are those of one sweep
+            trifles = self._tracing.small_reads()  # also while not used: the call clears them for the next sweep
             self._population.sweep(now_ns, samples, trifles if self._tracing.is_complete(now_ns) else None)
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_descendants else _SECOND_NS // 2
-        # Never more than 0.5 % of a core; its time, not the clock's, which runs on while others have the core
+        # Never more than 0.5 % of a core; by CPU time, since the clock also runs while other threads have the core
         pause_ns = max(usual_ns, min(200 * (time.thread_time_ns() - used), MAX_FIND_PAUSE_NS))
         self._next_find_ns = now_ns + pause_ns
         self._counters.add_cost("population", cost_ns)
@@ -302,13 +318,14 @@ class Sampler:
                         self._folders.watch_place(place, watching.view)
                 if traced or watching.traced.transferred_bytes:
                     watching.apply_traced()
-                watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
+                if watching.is_followed(now_ns):
+                    watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
                 while watching.new_files:
                     self._folders.watch_checkpoint(watching.new_files.pop(), watching.view)
                 question = watching.question_if_due(now_ns, offset_ns, self._tracing.is_complete_since)
             except ProcessGone:
                 self._population.forget(watching.process.pid, samples)
-                self._ask_last(watching, offset_ns)
+                self._ask_last(watching, now_ns, offset_ns)
                 continue
             except OSError as error:
                 samples.extend(self._counters.record_failure("processes", error))
@@ -318,13 +335,14 @@ class Sampler:
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
-        bursting = [one for one in self._population.rounds.awake.values() if one.activity.is_in_burst()]
+        awake = self._population.rounds.awake.values()
+        bursting = [one for one in awake if one.activity.is_in_burst() and one.is_followed(now_ns)]
         samples.extend(self._burst_sampling.sample(now_ns, bursting, self._population.watched, traced=traced))
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("looks", time.perf_counter_ns() - started)
 
-    def _ask_last(self, watching: WatchedProcess, offset_ns: int) -> None:
-        question = watching.last_question(offset_ns, self._tracing.is_complete_since)
+    def _ask_last(self, watching: WatchedProcess, now_ns: int, offset_ns: int) -> None:
+        question = watching.last_question(now_ns, offset_ns, self._tracing.is_complete_since)
         if question is not None:
             self._facts.request(question)
 
@@ -346,8 +364,9 @@ class Sampler:
     def _consume_facts(self, now_ns: int) -> list[FileFact]:
         facts = self._facts.consume()
         for fact in facts:
-            self._flushing.ingest(now_ns, fact)
             watching = self._population.watched.get(fact.pid)
+            if watching is None or watching.is_followed(now_ns):
+                self._flushing.ingest(now_ns, fact)
             if watching is not None and not fact.is_missing and not fact.is_directory:
                 watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
                 if fact.size >= WAKING_BYTES:
@@ -377,7 +396,7 @@ class Sampler:
             if ready:
                 now_ns = time.monotonic_ns()
                 with RAISED:
-                    if self._tracing.fileno() in ready:  # what has no room must not wait for the tick
+                    if self._tracing.fileno() in ready:  # a full ring buffer must not wait for the tick
                         mapped = self._read_trace(now_ns, time.time_ns() - now_ns, self._pending)
                         due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz)) if mapped else due_ns
                     self._pending.extend(self._folder_events())
@@ -388,7 +407,7 @@ class Sampler:
                 )
 
     def _pause(self, calm_ns: int) -> None:
-        """Let events in folders wait for a while: what the recorder or the trace has to say does not."""
+        """Let folder events wait for a while; the recorder's commands and the trace end the pause."""
         time.sleep(min(EVENT_PAUSE_NS, max(0, calm_ns)) / 1e9)
         urgent = select.poll()
         for fd in (self._control_fd, self._tracing.fileno()):
@@ -398,7 +417,7 @@ class Sampler:
             urgent.poll((calm_ns - EVENT_PAUSE_NS) / 1e6)
 
     def _folder_events(self) -> list[FileEvent]:
-        """Return what has happened in watched folders; who wrote what was renamed into one is asked for that name."""
+        """Events of the watched folders; the writer of a file renamed into one learns the new name."""
         events = self._folders.consume()
         for event in events:
             for watching in self._population.watched.values() if event.kind == "renamed" else ():
@@ -406,7 +425,7 @@ class Sampler:
         return events
 
     def _read_control(self) -> None:
-        """Take in what the recorder says; an end of the pipe is the end of our work."""
+        """Apply the recorder's commands; EOF of the pipe stops the loop."""
         data = os.read(self._control_fd, 1 << 16)
         if not data:
             self.stopping = True
@@ -438,9 +457,9 @@ class Sampler:
                     now_ns, wall_ns - now_ns, self._tracing.is_complete_since, force=True
                 )
             except (ProcessGone, OSError) as error:
-                if isinstance(error, ProcessGone):  # whether its writer ended tells a cut save from a short one
+                if isinstance(error, ProcessGone):  # a save is truncated, not short, if its writer ended
                     self._population.forget(watching.process.pid, samples)
-                question = watching.last_question(wall_ns - now_ns, self._tracing.is_complete_since)
+                question = watching.last_question(now_ns, wall_ns - now_ns, self._tracing.is_complete_since)
             if question is not None:
                 self._facts.request(question)
         BLOCKING_PROCESSES.reading = 0

@@ -1,8 +1,7 @@
-"""Shares of a core that kinds of work may take, and places shared by the users of a host: pure, no clock.
+"""Shares of a core for kinds of work, and places shared by the users of a host: pure, no clock.
 
-When there are no places left, whoever has most gives way.
-
-A user with thousands of sleeping processes must not make another user's save unseen.
+When no place is left, the user with the most processes loses one: thousands of sleeping processes of one user must not
+hide another user's save.
 """
 
 from __future__ import annotations
@@ -12,27 +11,32 @@ from collections.abc import Iterable, Iterator
 
 
 class CpuAllowance:
-    """What may be spent now; whoever spends more than is left pays it back by a pause."""
+    """A budget of CPU time that refills at `share` of a core; an overdraft must refill before more is spent."""
 
-    __slots__ = ("_left_ns", "_paid_ns", "_saved_ns", "_share")
+    __slots__ = ("_left_ns", "_paid_ns", "_saved_ns", "_share", "refused")
 
     def __init__(self, share: float, saved_ns: int) -> None:
         self._share, self._saved_ns = share, saved_ns
         self._left_ns, self._paid_ns = saved_ns, 0
+        self.refused = 0  # work that was due and not done, counted by those who did not do it
 
     def left_ns(self, now_ns: int) -> int:
-        """Return how much CPU time may be spent now; none if it is not above zero."""
+        """Return how much CPU time may be spent now; zero or less: none."""
         self._left_ns = min(self._saved_ns, self._left_ns + int((now_ns - self._paid_ns) * self._share))
         self._paid_ns = now_ns
         return self._left_ns
 
     def spend(self, spent_ns: int) -> None:
-        """Take note of CPU time that was spent."""
+        """Record spent CPU time."""
         self._left_ns -= spent_ns
+
+    def drain(self) -> None:
+        """Leave nothing."""
+        self._left_ns = min(0, self._left_ns)
 
 
 class UserPlaces:
-    """Which process holds a place for which user; the newest of a user come last."""
+    """Processes that have a place, by user; the newest of a user last."""
 
     def __init__(self) -> None:
         self._pids: OrderedDict[int, OrderedDict[int, None]] = OrderedDict()
@@ -54,7 +58,7 @@ class UserPlaces:
             del self._pids[uid]
 
     def candidates_to_evict(self, uid: int) -> Iterable[int]:
-        """Return the processes of whom one gives way to a newcomer of `uid`, newest first; none if it has its share."""
+        """Return the processes, newest first, of which one loses its place to `uid`; none if `uid` has its share."""
         if not self._pids:
             return ()
         largest_user = max(self._pids, key=lambda user: len(self._pids[user]))
@@ -64,10 +68,10 @@ class UserPlaces:
 
 
 class UserTurns(UserPlaces):
-    """Whose turn it is: users take turns, and of each user the processes, whoever waited longest first."""
+    """Processes in turn: users alternate, and of each user the process that waited longest comes first."""
 
     def in_turn(self) -> Iterator[int]:
-        """Yield each process once; who was yielded goes to the end, so that the next call goes on from there."""
+        """Yield each process once; a yielded one goes to the end, so that the next call continues from there."""
         remaining = {uid: len(pids) for uid, pids in self._pids.items()}
         while remaining:
             for uid in tuple(remaining):

@@ -1,6 +1,6 @@
-"""Whose TCP connections matter: those of processes that train, and of those that serve FUSE mounts for them.
+"""Processes whose TCP connections are collected: those that train, and those that serve FUSE mounts.
 
-While nothing trains, neither sockets nor the wires of interfaces are asked for.
+While nothing trains, neither sockets nor interface counters are read.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from ckptprof_collectors.processes.socket_owners import SocketOwners
 from ckptprof_collectors.samples import FuseDaemon
 
 MAX_OWNERS = 64
-MIN_PAUSE_NS = 5_000_000_000  # after a look for the process behind a mount,
+MIN_PAUSE_NS = 5_000_000_000  # after a search for the process behind a mount,
 SEARCH_SHARE = 0.002  # of a core; hosts have thousands of processes
-_PROGRESSION = 2  # each pause is so many times as long as the one before
+_PROGRESSION = 2  # factor from one pause to the next
 MAX_PAUSE_NS = 300_000_000_000
 
 
 class SocketOwnership:
-    """Tells the collectors of connections whether anybody trains, and who may have a socket."""
+    """Enables the network collectors while a process trains, and sets the processes whose sockets are read."""
 
     def __init__(self, fs: KernelFs, collectors: Iterable[Collector]) -> None:
-        """Find the collectors among these; where they are not there, nothing is done."""
+        """Find the network collectors among these; any may be missing."""
         self._owners = SocketOwners()
         self._daemons = FuseDaemons(fs, find_peers)
         self._has_tcp = False
@@ -55,7 +55,7 @@ class SocketOwnership:
         self._unserved: set[tuple[int, int]] = set()
 
     def follow(self, now_ns: int, watched: Mapping[int, WatchedProcess]) -> list[FuseDaemon]:
-        """Take note of who trains now; return who serves a mount, and what that takes."""
+        """Update the training processes; return the FUSE daemons with their CPU and memory."""
         training = [one.process for one in watched.values() if one.is_training or one.is_required]
         if self._wires is not None:
             self._wires.is_enabled = bool(training)
@@ -71,7 +71,7 @@ class SocketOwnership:
         return daemons
 
     def _find_daemons(self, now_ns: int, watched: Mapping[int, WatchedProcess]) -> None:
-        """Look for the processes behind FUSE mounts that have none yet: soon for a new mount, else ever more seldom."""
+        """Find the processes behind FUSE mounts: soon for a new mount, else at growing intervals."""
         unserved = self._daemons.mounts_without_daemon(self._mounts.mounts if self._mounts is not None else ())
         keys = {(mount.major, mount.minor) for mount in unserved}
         if keys - self._unserved:
@@ -80,7 +80,7 @@ class SocketOwnership:
         if not unserved or now_ns < max(self._next_ns, self._paid_ns):
             return
         start_ns = time.thread_time_ns()
-        with contextlib.suppress(OSError):  # no descriptor is left: it is tried again
+        with contextlib.suppress(OSError):  # no descriptor is left: retried later
             self._daemons.find(unserved, watched.keys())
         self._paid_ns = now_ns + int((time.thread_time_ns() - start_ns) / SEARCH_SHARE)
         self._next_ns = now_ns + self._pause_ns

@@ -1,9 +1,9 @@
-"""When to look at whose Python stacks: only while a file is written, and once after, within an allowance of CPU time.
+"""When Python stacks of which processes are sampled: while a file is written, and once after, within a CPU allowance.
 
-A look costs 10 to 15 ms of CPU, nearly all of it to find the interpreter in its library, and does not stop its target.
-The first saves of a process are looked at in full; of one that saves every few seconds for hours not every save. Of 669
-recorded saves and restores none has another limit, mode or stall without the looks that came within a second of the
-look before.
+A sample costs 10 to 15 ms of CPU, nearly all of it to find the interpreter in its library, and does not stop its
+target. The first saves of a process are sampled in full; of frequent saves over hours only some are. Of 669 recorded
+saves and restores none gets another limit, mode or stall without the samples that came within a second of the sample
+before.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.processes.python_stacks import NAME, StackSampler, find_program
@@ -19,15 +20,14 @@ from ckptprof_collectors.samples import Sample, Unavailable
 SAMPLE_OFFSETS_NS = (0, 900_000_000, 2_000_000_000, 5_000_000_000, 12_000_000_000, 30_000_000_000)
 LATER_INTERVAL_NS = 60_000_000_000  # after those, in a save that lasts
 PAUSE_NS = 800_000_000  # between the files of one save
-CALM_SAMPLE_NS = 1_300_000_000  # after the last byte: what it does when it saves nothing, to tell its loop from a save
-CALM_INTERVAL_NS = 15_000_000_000  # it does the same as after the save before
-WRITES_NS = 150_000_000  # so long after it was seen writing it still is
+CALM_SAMPLE_NS = 1_300_000_000  # after the last byte: the stack outside saves, to recognise the training loop
+CALM_INTERVAL_NS = 15_000_000_000  # the stack outside saves is still that of the last sample
+WRITES_NS = 150_000_000  # after an observed write the process counts as writing
 SHARE = 0.001  # of a core, for one process,
 SAVED_NS = 300_000_000  # and for its first saves
 HOST_SHARE = 0.004
 HOST_SAVED_NS = 600_000_000
-MAX_TARGETS = 8  # processes that are looked at in turn
-_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
+MAX_TARGETS = 8  # processes that are sampled in turn
 
 
 class _TargetState:
@@ -39,16 +39,16 @@ class _TargetState:
 
 class _SaveSchedule:
     def __init__(self) -> None:
-        self.since_ns: int | None = None  # when the writing that goes on began
+        self.since_ns: int | None = None  # start of the writing in progress
         self.last_ns = 0
         self.rounds = 0
-        self.calm_ns: int | None = None  # when to look at them in peace
+        self.calm_ns: int | None = None  # when to sample them outside the save
         self.targets: tuple[int, ...] = ()
         self.queue: list[int] = []
-        self.missed = 0  # looks that were due and not taken
+        self.missed = 0  # samples that were due and not taken
 
     def record_write(self, now_ns: int, targets: list[int]) -> None:
-        """Take note that it is writing."""
+        """Record that it is writing now."""
         if self.since_ns is None:
             self.since_ns, self.rounds, self.targets = now_ns, 0, ()
         self.last_ns = now_ns
@@ -56,7 +56,7 @@ class _SaveSchedule:
         self.targets = tuple(dict.fromkeys((*self.targets, *targets)))[:MAX_TARGETS]
 
     def start_round_if_due(self, now_ns: int) -> None:
-        """Begin a round if one is due."""
+        """Queue the targets again if a round is due."""
         if self.since_ns is not None and now_ns - self.last_ns >= PAUSE_NS:
             self.since_ns = None
             self._requeue(())
@@ -75,28 +75,28 @@ class _SaveSchedule:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing is left to be looked at."""
+        """No sample is left to be taken."""
         return self.since_ns is None and self.calm_ns is None and not self.queue
 
 
 class StackSchedule:
-    """Decides who is to be looked at next: those who write, and their parents, who may be those that train."""
+    """Decides which process is sampled next: writers, and their ancestors that train."""
 
     def __init__(self) -> None:
         self._writings: dict[int, _SaveSchedule] = {}  # by the pid of the oldest process of a job
         self._targets: dict[int, _TargetState] = {}
         self._allowance = CpuAllowance(HOST_SHARE, HOST_SAVED_NS)
-        self._missed = 0  # in writings that are over
+        self._missed = 0  # in writings that have ended
 
     @property
     def missed(self) -> int:
-        """How many looks were due, and were not taken: they had cost their share already, or there were too many."""
+        """Samples that were due and not taken: the CPU share was used up, or there were too many."""
         return self._missed + sum(writing.missed for writing in self._writings.values())
 
     def due(
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
     ) -> list[WatchedProcess]:
-        """Return those who wait to be looked at, the most important first; take one and say `looked`."""
+        """Return the processes that are due, the most important first; call `record_sample` for the one sampled."""
         families: dict[int, list[WatchedProcess]] = {}
         for watching in bursting:
             if now_ns - watching.last_write_ns <= WRITES_NS:
@@ -118,7 +118,7 @@ class StackSchedule:
         return [watched[pid] for pid in turns if self._targets[pid].allowance.left_ns(now_ns) > 0]
 
     def _is_worthwhile(self, now_ns: int, writing: _SaveSchedule, pid: int, watched: dict[int, WatchedProcess]) -> bool:
-        """Return whether a look at one that waits for it is worth its price: in peace it does what it did just now."""
+        """Return True if its CPU allowance is not used up; outside saves, only if its last such sample is old."""
         watching = watched.get(pid)
         if watching is None:
             return False
@@ -131,7 +131,7 @@ class StackSchedule:
         return now_ns - target.calm_ns >= CALM_INTERVAL_NS
 
     def record_sample(self, now_ns: int, pid: int) -> None:
-        """Take note that a look was asked for."""
+        """Record that a sample was requested."""
         for writing in self._writings.values():
             if pid in writing.queue:
                 writing.queue.remove(pid)
@@ -139,30 +139,31 @@ class StackSchedule:
                     self._targets[pid].calm_ns = now_ns
 
     def spend(self, pid: int, spent_ns: int) -> None:
-        """Take note of the CPU time that a look at a process has cost."""
+        """Record the CPU time of a sample."""
         self._allowance.spend(spent_ns)
         if pid in self._targets:
             self._targets[pid].allowance.spend(spent_ns)
 
 
 class StackSampling(StackSchedule):
-    """Looks when it is due, one process at a time."""
+    """Takes samples when they are due, one process at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, governor: Governor) -> None:
         super().__init__()
+        self._governor = governor
         self._reader = StackSampler(find_program())
-        self._sampled_pid = 0  # whose look the cost is of that is not accounted for yet
+        self._sampled_pid = 0  # process of the last sample, whose cost is not accounted for yet
         self._paid_ns = 0
 
     def sample(
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
     ) -> list[Sample]:
-        """Ask for what is due and return what was seen; never waits."""
+        """Request the sample that is due, and return those that arrived; never waits."""
         if (cost_ns := self._reader.cost_ns) > self._paid_ns:
             self.spend(self._sampled_pid, cost_ns - self._paid_ns)
             self._paid_ns = cost_ns
         due = self.due(now_ns, bursting, watched) if self._reader.is_available else []
-        for watching in due:
+        for watching in due if due and self._governor.allows("stacks") else ():
             if self._reader.request(watching.process):
                 self._sampled_pid = watching.process.pid
                 self.record_sample(now_ns, watching.process.pid)
@@ -173,7 +174,7 @@ class StackSampling(StackSchedule):
         return samples
 
     def close(self) -> None:
-        """End the thread that looks."""
+        """End the sampling thread."""
         self._reader.close()
 
 
@@ -193,16 +194,9 @@ def training_ancestors(writer: WatchedProcess, watched: dict[int, WatchedProcess
 
 
 def _sampling_order(members: list[WatchedProcess]) -> list[int]:
-    """Return their pids, lower ranks and elder ones first; where there are ranks, whoever has none but launches."""
-    ranks = {watching.process.pid: environment_rank(watching) for watching in members}
+    """Pids in sampling order: lower ranks and older processes first; where there are ranks, launchers are left out."""
+    ranks = {watching.process.pid: watching.rank for watching in members}
     if any(rank is not None for rank in ranks.values()):
         members = [watching for watching in members if ranks[watching.process.pid] is not None]
     members.sort(key=lambda watching: (ranks[watching.process.pid] or 0, watching.process.start_ticks))
     return [watching.process.pid for watching in members]
-
-
-def environment_rank(watching: WatchedProcess) -> int | None:
-    """Return the rank that its environment gives it."""
-    environment = watching.info.environment if watching.info is not None else {}
-    values = (environment.get(name, "") for name in _RANKS)
-    return next((int(value) for value in values if value.isascii() and value.isdigit()), None)

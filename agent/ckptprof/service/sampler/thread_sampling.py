@@ -1,7 +1,7 @@
-"""When to look at which threads: those that move data now, while they do, and the main threads of ranks that wait.
+"""When which threads are sampled: those that transfer data, while they do, and the main threads of ranks that wait.
 
-Counters are cumulative, so that looks may be few: the first and the last bracket what lies between. All looks together
-take at most `SHARE` of a core, those that are due longest first; nothing is looked at between bursts.
+Counters are cumulative, so few samples are enough: the first and the last bracket the time between. All samples
+together use at most `SHARE` of a core, the longest overdue first; nothing is sampled between bursts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from ckptprof.service.sampler.shares import CpuAllowance
-from ckptprof.service.sampler.stack_sampling import environment_rank
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.kernelfs import KernelFs
@@ -31,37 +30,35 @@ from ckptprof_collectors.processes.thread_samples import (
 from ckptprof_collectors.samples import ThreadSample
 
 MAX_EACH = 32  # threads of a process
-MAX_THREADS = 128  # of all
+MAX_THREADS = 128  # of all processes
 MAX_WAITING_RANKS = 64  # main threads of further ranks
-RECENT_NS = 2_000_000_000  # so long after the trace told of a thread it may still be at it
+RECENT_NS = 2_000_000_000  # after a trace event of a thread it may still be at work
 IDLE_INTERVAL_NS = (
-    250_000_000  # between looks at a thread that sleeps, but not over a file: an idle pool of them costs little
+    250_000_000  # between samples of a thread that sleeps, but not in file I/O: an idle thread pool costs little
 )
-DELETING_PAUSE_NS = 1_000_000_000  # who deleted a file so lately goes on: a tree is listed and emptied in turns
-MAX_CLEANUP_NS = 60_000_000_000  # after the last byte: who deletes for longer does not clean up after a save
-REVIEW_INTERVAL_NS = 1_000_000_000  # who of many threads works, and who is of the same job, is found out so often
+DELETING_PAUSE_NS = 1_000_000_000  # between deletions of one thread: a tree is listed and emptied in turns
+MAX_CLEANUP_NS = 60_000_000_000  # after the last byte: longer deletion is no cleanup after a save
+REVIEW_INTERVAL_NS = 1_000_000_000  # between searches for working threads, and for ranks of the same job
 MAX_SWEPT = 512  # at a time
-SWEEP_SHARE = 0.003  # of a core, to find out who of one process works: of thousands more seldom
+SWEEP_SHARE = 0.003  # of a core, to find the working threads of one process
 SHARE = 0.006  # of a core
-SAVED_NS = 12_000_000  # of CPU time, for the begin of a burst
+SAVED_NS = 12_000_000  # of CPU time, for the start of a burst
 _FIRST_COST_NS = 30_000
 _NEVER_IDLE = FILE_WORDS | {"running"}
-_DESCRIPTORS_PER_PROCESS = (
-    7  # descriptors, kept for a process that is watched and trains; two for one that is only known
-)
-_SPARE_DESCRIPTORS = 48  # for the collectors, and what is open for a moment only
+_DESCRIPTORS_PER_PROCESS = 7  # descriptors retained for a watched training process; two for one that is only known
+_SPARE_DESCRIPTORS = 48  # for the collectors, and for files that are open for a moment only
 _TRACE_LINKS = ("anon_inode:bpf", "anon_inode:btf", "anon_inode:[perf_event]")
 
 
 def descriptor_budget(limit: int | None) -> int:
-    """Return how many of `limit` descriptors the looks may keep; None: there is no limit."""
+    """Return how many of `limit` descriptors the samples may keep open; None: there is no limit."""
     return (
         MAX_THREADS * DESCRIPTORS_PER_THREAD if limit is None else min(MAX_THREADS * DESCRIPTORS_PER_THREAD, limit // 8)
     )
 
 
 class _FollowedThread:
-    """What is kept about one thread: when it was looked at last, and what it was in."""
+    """State of one sampled thread: its last sample, and the wait it was in."""
 
     __slots__ = ("deleted_ns", "last_ns", "reader", "used_ns", "word")
 
@@ -90,25 +87,25 @@ class _FollowedThread:
 
 
 class _SampledThreads:
-    """The threads of one process that are looked at; without a trace those that work are found by their counters."""
+    """The sampled threads of one process; without a trace, working threads are found by their counters."""
 
     def __init__(self, watching: WatchedProcess) -> None:
         self.watching = watching
         self.followed: dict[int, _FollowedThread] = {}
         self._threads: list[int] = []
-        self._ran: dict[int, None] = {}  # those that ran in an earlier sweep, the latest first
+        self._ran: dict[int, None] = {}  # threads that ran in an earlier sweep, the latest first
         self._used: dict[int, bytes | None] = {}
-        self._sweep_position = 0  # the first of those that are swept
+        self._sweep_position = 0  # index of the next thread to sweep
         self._spent_ns = 0
         self._review_ns = 0
         self._urgent_ns = 0
 
     def due_threads(self, now_ns: int, *, traced: bool) -> list[int]:
-        """Return the threads to look at now, the most important first."""
+        """Return the threads to sample now, the most important first."""
         watching = self.watching
         at_files = [tid for tid, thread in self.followed.items() if thread.is_at_files]
         if not watching.activity.is_in_burst() or not watching.activity.is_urgent(now_ns):
-            # no bytes move: a sync of what was written goes on, old files are deleted, or nothing is done
+            # no bytes are transferred: a sync is in progress, old files are deleted, or nothing is done
             clears = now_ns - self._urgent_ns <= MAX_CLEANUP_NS
             deleting = (
                 [tid for tid, one in self.followed.items() if now_ns - one.deleted_ns <= DELETING_PAUSE_NS]
@@ -127,9 +124,9 @@ class _SampledThreads:
         return list(dict.fromkeys((*main, *at_files, *movers_found)))[:MAX_EACH]
 
     def _workers(self, now_ns: int) -> list[int]:
-        """Return all threads if there are few, else those that have run since they were swept before.
+        """All threads if there are few, else those that have run since the last sweep.
 
-        Of very many some are swept in turn, and each time those that were the last to have run.
+        Of very many, a part is swept in turn, together with those that ran last.
         """
         if now_ns < self._review_ns:
             return self._threads
@@ -146,7 +143,7 @@ class _SampledThreads:
         self._spent_ns += time.thread_time_ns() - start_ns
         known = self._used
         if known:
-            is_whole = len(threads) <= MAX_SWEPT  # each was swept before: who was not is new, and has run
+            is_whole = len(threads) <= MAX_SWEPT  # all were swept before: an unknown thread is new, and has run
             running = (tid for tid in swept if used[tid] != known.get(tid, None if is_whole else used[tid]))
             self._threads = list(islice(running, MAX_EACH))
             self._ran = dict.fromkeys(islice(dict.fromkeys((*self._threads, *self._ran)), 4 * MAX_EACH))
@@ -156,16 +153,16 @@ class _SampledThreads:
             self._review_ns = now_ns + max(REVIEW_INTERVAL_NS, int(self._spent_ns / SWEEP_SHARE))
             self._spent_ns = 0
         else:
-            self._threads = threads[:1]  # who works is seen at the next tick
+            self._threads = threads[:1]  # the working threads are known at the next tick
         self._used = {tid: known[tid] for tid in threads if tid in known} | used
         return self._threads
 
 
 class ThreadSampling:
-    """Looks at the threads of all processes that are in a burst."""
+    """Samples the threads of all processes that are in a burst."""
 
     def __init__(self, fs: KernelFs, descriptors: int) -> None:
-        """Keep no more descriptors than these."""
+        """`descriptors`: the most to keep open."""
         self._delays = has_delay_accounting(fs)
         self._max_threads = descriptors // DESCRIPTORS_PER_THREAD
         self._count = 0
@@ -177,13 +174,13 @@ class ThreadSampling:
 
     @property
     def is_busy(self) -> bool:
-        """Whether threads are kept in view."""
+        """Threads are being sampled."""
         return bool(self._groups)
 
     def sample(
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess], *, traced: bool
     ) -> list[ThreadSample]:
-        """Return what is seen of those that are due now."""
+        """Return samples of the threads that are due."""
         if not bursting and not self._groups:
             return []
         started = time.thread_time_ns()
@@ -237,7 +234,7 @@ class ThreadSampling:
         return samples
 
     def _drop(self, now_ns: int, wanted: dict[int, list[int]]) -> list[ThreadSample]:
-        """Look a last time at those who are done, so that their sums are bracketed; who is at a file by then stays."""
+        """Sample finished threads a last time, to bracket their sums; keep those that are in file I/O again."""
         samples: list[ThreadSample] = []
         for pid, group in list(self._groups.items()):
             keep = set(wanted.get(pid, ()))
@@ -296,7 +293,7 @@ class ThreadSampling:
         return samples
 
     def sample_last(self, now_ns: int) -> list[ThreadSample]:
-        """Look a last time at all that are kept, and close."""
+        """Sample all followed threads a last time, and close."""
         samples = [sample for group in self._groups.values() for sample in self._close(now_ns, group)]
         self._groups.clear()
         return samples
@@ -307,14 +304,14 @@ def _is_due(thread: _FollowedThread, now_ns: int) -> bool:
 
 
 def ranks_of_same_jobs(bursting: Iterable[WatchedProcess], watched: dict[int, WatchedProcess]) -> list[WatchedProcess]:
-    """Return the ranks of the jobs of these processes; of a rank's helpers none."""
+    """Return the ranks of the jobs of these processes, without the helper processes of a rank."""
     families = {_job_root_pid(watching, watched) for watching in bursting}
     found = []
     for watching in watched.values():
-        if not watching.is_training or (rank := environment_rank(watching)) is None:
+        if not watching.is_training or (rank := watching.rank) is None:
             continue
         parent = watched.get(watching.process.parent_pid)
-        if parent is not None and parent.is_training and environment_rank(parent) == rank:
+        if parent is not None and parent.is_training and parent.rank == rank:
             continue
         if _job_root_pid(watching, watched) in families:
             found.append(watching)
@@ -322,7 +319,7 @@ def ranks_of_same_jobs(bursting: Iterable[WatchedProcess], watched: dict[int, Wa
 
 
 def _job_root_pid(watching: WatchedProcess, watched: dict[int, WatchedProcess]) -> int:
-    """Return the pid of the process that started the oldest one of a job that trains: all others descend from it."""
+    """Pid of the parent of a job's oldest training process: all others descend from it."""
     visited = {watching.process.pid}
     while (parent := watched.get(watching.process.parent_pid)) is not None and parent.is_training:
         if parent.process.pid in visited:
@@ -334,7 +331,7 @@ def _job_root_pid(watching: WatchedProcess, watched: dict[int, WatchedProcess]) 
 
 
 def max_retained_processes(processes: int) -> int:
-    """Return of how many of these processes descriptors can be kept; the files of others are opened for each read."""
+    """Return for how many of these processes descriptors stay open; files of others are opened for each read."""
     limit = open_limit()
     if limit is None:
         return processes
@@ -343,7 +340,7 @@ def max_retained_processes(processes: int) -> int:
 
 
 def descriptor_shortage() -> str:
-    """Return why nothing could be looked at beside this trace; nothing if there are descriptors for both."""
+    """Return why the trace leaves no descriptors for sampling; empty if there are enough for both."""
     limit, trace_descriptors = open_limit(), _trace_descriptors()
     if limit is None or limit >= trace_descriptors + _SPARE_DESCRIPTORS:
         return ""
@@ -351,15 +348,15 @@ def descriptor_shortage() -> str:
 
 
 def open_limit() -> int | None:
-    """Return how many descriptors this process may have; None: as many as it likes."""
+    """Return how many descriptors this process may have; None: there is no limit."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _trace_descriptors() -> int:
-    """Return how many descriptors the trace holds: maps, programs, links, types, events."""
+    """Count the open descriptors of the trace: maps, programs, links, types, events."""
     count = 0
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the list's own descriptor is closed by now
+        with contextlib.suppress(OSError):  # the descriptor of the listing is closed by now
             count += os.readlink(f"/proc/self/fd/{name}").startswith(_TRACE_LINKS)
     return count

@@ -1,32 +1,32 @@
-"""What the trace has told of one watched process (bytes, files that it wrote and holds open), and of all others."""
+"""Trace samples summed up: of each watched process (bytes, written and open files), and of all unwatched ones."""
 
 from __future__ import annotations
 
 from ckptprof_collectors.processes.open_files import is_data_path
 from ckptprof_collectors.samples import FileActivity, SocketTraffic
 
-LARGE_FILE_BYTES = 1 << 20  # a file that was written by this much and is still open keeps a burst open
+LARGE_FILE_BYTES = 1 << 20  # an open file with so many bytes written keeps a burst going
 MAX_SESSIONS = 4096
 MAX_LARGE = 512
 MAX_MOVERS = 256
 MAX_CONNECTIONS = 256
 
 FileKey = tuple[int, int]
-MAX_PROCESSES = 4096  # between two calls of `take`
+MAX_PROCESSES = 4096  # between two calls of `consume`
 ProcessKey = tuple[int, int]  # pid, start in ticks
 
 
 class TracedActivity:
-    """Takes the activity of one process between two ticks."""
+    """Activity of one process between two ticks."""
 
     def __init__(self) -> None:
-        self.transferred_bytes = 0  # since the last tick, by whatever call and through mappings
+        self.transferred_bytes = 0  # since the last tick, by any call and through mappings
         self.written_bytes = 0  # of these
-        self._bytes: dict[str, int] = {}  # of the sessions that go on
+        self._bytes: dict[str, int] = {}  # of the open sessions
         self._open_files: set[str] = set()
         self._written: list[tuple[FileKey, bytes, bool]] = []
         self._large: dict[bytes, FileKey] = {}
-        self.movers: dict[int, int] = {}  # thread: when it last did something to a file, or sent, the latest last
+        self.movers: dict[int, int] = {}  # thread -> time of its last file operation or send, the latest last
         self._connections: dict[tuple[str, int], tuple[int, int]] = {}  # by remote address and port: sent, received
 
     def ingest(self, activity: FileActivity) -> None:
@@ -52,7 +52,7 @@ class TracedActivity:
                 self._remember(path, key)
 
     def ingest_traffic(self, traffic: SocketTraffic) -> tuple[int, int]:
-        """Take in what went over connections; return the bytes that were sent and received since it was told last."""
+        """Ingest counters of connections; return the bytes sent and received since the last such sample."""
         place = traffic.remote, traffic.port
         sent, received = self._connections.pop(place, (0, 0))
         self._connections[place] = traffic.sent_bytes, traffic.received_bytes
@@ -63,7 +63,7 @@ class TracedActivity:
         return max(0, traffic.sent_bytes - sent), max(0, traffic.received_bytes - received)
 
     def record_thread(self, tid: int, at_ns: int) -> None:
-        """Take note that a thread did something to a file."""
+        """Record a file operation of a thread."""
         self.movers[tid] = max(at_ns, self.movers.pop(tid, 0))
         if len(self.movers) > MAX_MOVERS:
             self.movers.pop(next(iter(self.movers)))
@@ -76,17 +76,17 @@ class TracedActivity:
 
     @property
     def has_written_file_open(self) -> bool:
-        """Whether a file that it wrote much of is still open."""
+        """A file with at least `LARGE_FILE_BYTES` written is still open."""
         return bool(self._open_files)
 
     def consume_written(self) -> list[tuple[FileKey, bytes, bool]]:
-        """Return the files that were written since the last call, and whether much of them was; a new tick begins."""
+        """Return key, path and "is large" of files written since the last call; a new tick starts."""
         written, self._written = self._written, []
         self.transferred_bytes = self.written_bytes = 0
         return written
 
     def rename(self, old: bytes, new: bytes) -> list[tuple[FileKey, bytes]]:
-        """Return the new names of the large files that have been moved with `old`, a file or a folder above them."""
+        """Return the new paths of large files after `old`, the file or a folder above it, was renamed."""
         old_paths = [(path, key) for path, key in self._large.items() if path == old or path.startswith(old + b"/")]
         renamed = [(key, new + path[len(old) :]) for path, key in old_paths]
         for path, _ in old_paths:
@@ -96,15 +96,15 @@ class TracedActivity:
         return renamed
 
     def forget_open_files(self) -> None:
-        """Forget what seems to be held open: the burst is over, and a file may be closed by another thread."""
+        """Forget open files: the burst has ended, and another thread may have closed them."""
         self._open_files.clear()
 
 
 class UnwatchedBytes:
-    """Adds up, for each process, the bytes that it moved of files."""
+    """Sums the bytes that each unwatched process transferred from and to files."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, int] = {}  # bytes of those that go on, as they were told last
+        self._sessions: dict[str, int] = {}  # bytes of open sessions at their last sample
         self._transferred: dict[ProcessKey, int] = {}
 
     def ingest(self, activity: FileActivity) -> None:
@@ -119,6 +119,6 @@ class UnwatchedBytes:
             self._transferred[process] = self._transferred.get(process, 0) + transferred
 
     def consume(self) -> dict[ProcessKey, int]:
-        """Return what was moved since the last call."""
+        """Return the bytes transferred since the last call."""
         transferred, self._transferred = self._transferred, {}
         return transferred

@@ -1,6 +1,6 @@
-"""The sampler's trace: made if it is wished for and works, read at each tick, given up when it fails.
+"""The sampler's trace: attached if requested and possible, read at each tick, closed when it fails.
 
-What it shows also steers the polling that goes on beside it: whom to watch, and of which files to ask facts.
+It also steers the polling alongside: which processes to watch, and which files to query.
 """
 
 from __future__ import annotations
@@ -35,18 +35,19 @@ if TYPE_CHECKING:
     from ckptprof_collectors.ebpf.trace import EbpfTrace
 
 NAME = "trace"
-RATE_SHARE = 0.5  # of the rate between bursts, while the trace counts: its numbers do not depend on when it is read
-BURST_RATE_SHARE = 0.4  # of that in a burst: times of threads that are less than 0.08 s apart tell nothing more
-WATCH_BYTES = 1 << 20  # of one file: who moves as much is watched at once
-RETURNED_SHARE = 0.1  # who gets more back than this of what it sends, exchanges something
-SENDING_NS = 1_000_000_000  # connections are read so often
-MAX_OPEN = 65536  # sessions; the kernel's map has room for a fraction of that
+RATE_SHARE = 0.5  # of the rate between bursts, while traced: the trace's counters do not depend on when they are read
+BURST_RATE_SHARE = 0.4  # of the rate in a burst: samples of threads less than 0.08 s apart add nothing
+WATCH_BYTES = 1 << 20  # of one file: a process that transfers as much is watched at once
+RETURNED_SHARE = 0.1  # a process that receives more than this share of what it sends is no uploader
+SENDING_NS = 1_000_000_000  # between reads of connections
+MAX_OPEN = 65536  # sessions; the kernel's map has space for a fraction of that
 SMALL_BYTES = 64 << 10
-MAX_CHILDREN = 16_384  # of those that train, that lived too shortly to be watched
-MAX_STRANGERS = 64  # processes that had ended before they were met, of whose files facts are asked; in one tick
+MAX_CHILDREN = 16_384  # short-lived ones of training processes
+MAX_STRANGERS = 64  # processes per tick that ended before they were found, whose files are queried
 MAX_FILES_EACH = 64
-SELECT_INTERVAL_NS = 1_000_000_000  # after a look at who of the watched trains
-LOSS_MEMORY_NS = 10_000_000_000  # so long after something was lost counters are read as well
+SELECT_INTERVAL_NS = 1_000_000_000  # between searches for the training ones of the watched
+WATCHED, FOLLOWED, TRAINS = 1, 2, 3  # what the programs report of a process: bpf/trace.h
+LOSS_MEMORY_NS = 10_000_000_000  # after a loss of events counters are read as well
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
@@ -54,7 +55,7 @@ TraceFactory = Callable[..., "EbpfTrace"]  # of `KernelFs`, as `attach`; raises 
 
 
 def namespace_problem(fs: KernelFs) -> str | None:
-    """Return why processes cannot be told apart here, if they cannot: eBPF programs see the pids of the host."""
+    """Return why the pids of the trace are useless here, None if they are usable: eBPF reports the pids of the host."""
     if has_host_pids(fs) is not False:
         return None
     return "the pids of this container are not the host's: share them (hostPID: true, --pid=host)"
@@ -73,7 +74,7 @@ def attach(fs: KernelFs, *, family_of: tuple[int, ...], ignore: tuple[int, ...])
 
 
 def first_line(error: Exception) -> str:
-    """Return what an error says without what libbpf and the kernel's verifier had to say before it."""
+    """Return the first line of an error's text, without the output of libbpf and the kernel's verifier."""
     return (str(error).splitlines() or [""])[0]
 
 
@@ -87,13 +88,13 @@ class Tracing:
         self._fd = -1
         self._health: TraceHealth | None = None
         self._lost_ns: int | None = None
-        self.reason = ""  # why there is no trace, or what it does not see
-        self.denied = False  # nothing but a privilege is missing
+        self.reason = ""  # why there is no trace, or what it does not cover
+        self.denied = False  # only a privilege is missing
         self.faults = 0
         self._now_ns = self._select_next_ns = 0
-        self._open_sessions: dict[str, int] = {}  # sessions that were told and go on, and whose they are
-        self._selected: dict[int, bool] | None = None  # pids of the watched processes, and whether they train
-        self._children: dict[int, int] = {}  # pid and start of those whose trifles are told: what trains forked them
+        self._open_sessions: dict[str, int] = {}  # reported sessions that are still open -> pid
+        self._selected: dict[int, int] | None = None  # pids of the watched processes, and what is reported of them
+        self._children: dict[int, int] = {}  # pid -> start: forked by training processes, reported like them
         if wish != "poll":
             self._attach(make)
 
@@ -104,7 +105,7 @@ class Tracing:
         except UnavailableError as error:
             self.reason = first_line(error)
             self.denied = bool(getattr(error, "permission", False))
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the trace, polling works
+        except Exception as error:  # noqa: BLE001 - polling works without the trace
             self.reason = f"{type(error).__name__}: {first_line(error)}"
             self.denied = isinstance(error, PermissionError)
         else:
@@ -119,26 +120,26 @@ class Tracing:
 
     @property
     def is_active(self) -> bool:
-        """Whether it traces now."""
+        """The trace is attached."""
         return self._tracer is not None
 
     def is_complete_since(self, since_ns: int) -> bool:
-        """Return whether it has told of each file that was written since then; of thousands in a second it may not."""
+        """Return True if every file written since then was reported; of thousands a second some may be missing."""
         return self.is_active and (self._lost_ns is None or self._lost_ns < since_ns)
 
     def is_complete(self, now_ns: int) -> bool:
-        """Return whether it tells of all that processes move of files: then their counters need not be read."""
+        """Return True if the trace counts all file I/O of processes: their counters need not be read."""
         return self.is_complete_since(now_ns - LOSS_MEMORY_NS)
 
     def small_reads(self) -> Mapping[int, int]:
-        """Return the bytes that strangers, by pid, read of files that are not told of, since the last call."""
+        """Return, by pid, the bytes that unwatched processes read of unreported files, since the last call."""
         try:
             return self._tracer.consume_trifles() if self._tracer is not None else {}
-        except OSError:  # what else it says is asked soon, and that tells
+        except OSError:  # the next `read` reports the fault
             return {}
 
     def fileno(self) -> int:
-        """Return the descriptor that was registered; -1 if there is none."""
+        """Return the descriptor registered for polling; -1 if there is none."""
         return self._fd
 
     def check(self) -> None:
@@ -148,13 +149,13 @@ class Tracing:
             tracer.check()
 
     def read(self, now_ns: int, *, previous: bool = False) -> Sequence[Sample]:
-        """Return what is new, `last` all of it; a trace that fails is closed, and what it says last is that."""
+        """Return new samples, with `previous` all that are left; a trace that fails is closed and reports its fault."""
         if self._tracer is None:
             return ()
         self._now_ns = now_ns
         try:
             samples = self._tracer.read(final=previous)
-        except Exception as error:  # noqa: BLE001 - polling goes on whatever becomes of the trace
+        except Exception as error:  # noqa: BLE001 - polling continues without the trace
             return self._close_failed(f"{type(error).__name__}: {first_line(error)}")
         for current in samples:
             if isinstance(current, TraceHealth):
@@ -164,11 +165,11 @@ class Tracing:
         return samples
 
     def filter_reported(self, samples: Sequence[Sample], watched: dict[int, WatchedProcess] | None) -> list[Sample]:
-        """Return what is worth telling: what all programs of a host read of their code is left out, as polled.
+        """Return the samples to report: without reads of program code, as polling has none either.
 
-        Of the processes that are not in `watched` (None: all are) trifles too: a build or a crowd of shells makes
-        thousands of them in a second, which the recorder would keep for minutes. What a process that trains has forked
-        is no unknown process: a child may write one small shard and end.
+        Small files of processes not in `watched` (None: all are), or not followed, are left out, too: a build or many
+        shells make thousands a second, which the recorder would keep for minutes. Children forked by a training
+        process count as watched: a child may write one small shard and end.
         """
         if watched is not None:
             self._learn_children(samples, watched)
@@ -176,19 +177,24 @@ class Tracing:
         return [sample for sample in samples if self._is_reported(sample, watched)]
 
     def select_processes(self, watched: dict[int, WatchedProcess], trifle_bytes: int) -> None:
-        """Say of whom trifles and connections are to be told; what was told while it went on is told to its end.
+        """Select the processes whose small files and connections the trace reports.
 
-        Who comes is the last of `watched`, and who goes leaves fewer.
+        Called at each tick; a change shows in the last of `watched` (one was added) or in the length (one has ended).
         """
         known = self._selected or {}
         same = len(watched) == len(known) and next(reversed(watched), None) == next(reversed(known), None)
         if self._now_ns < self._select_next_ns and same:
             return
         self._select_next_ns = self._now_ns + SELECT_INTERVAL_NS
-        attended = {pid: watching.is_training or watching.is_required for pid, watching in watched.items()}
+        attended = {pid: self._attention(watching) for pid, watching in watched.items()}
         if self._tracer is not None and attended != self._selected:
             self._selected = attended
-            self._tracer.set_attended(dict.fromkeys(self._open_sessions.values(), False) | attended, trifle_bytes)
+            self._tracer.set_attended(dict.fromkeys(self._open_sessions.values(), FOLLOWED) | attended, trifle_bytes)
+
+    def _attention(self, watching: WatchedProcess) -> int:
+        if watching.is_training or watching.is_required:
+            return TRAINS
+        return FOLLOWED if watching.is_followed(self._now_ns) else WATCHED
 
     def _learn_children(self, samples: Iterable[Sample], watched: Mapping[int, WatchedProcess]) -> None:
         for sample in samples:
@@ -201,13 +207,16 @@ class Tracing:
                     del self._children[next(iter(self._children))]
 
     def _is_unknown(self, pid: int, start_ticks: int, watched: Mapping[int, WatchedProcess] | None) -> bool:
-        return watched is not None and pid not in watched and self._children.get(pid) != start_ticks
+        if watched is None or self._children.get(pid) == start_ticks:
+            return False
+        watching = watched.get(pid)
+        return watching is None or not watching.is_followed(self._now_ns)
 
     def _is_reported(self, sample: Sample, watched: Mapping[int, WatchedProcess] | None) -> bool:
         if isinstance(sample, FileActivity):
             if (
                 sample.session in self._open_sessions
-            ):  # its path was not known, or it was larger, when it began: told to its end
+            ):  # reported at its start, when its path was unknown or it was larger: report its end as well
                 if sample.closed_ns is not None:
                     del self._open_sessions[sample.session]
                 return True
@@ -237,7 +246,7 @@ class Tracing:
         """Detach; a second call does nothing."""
         tracer, self._tracer = self._tracer, None
         if self._fd >= 0:
-            self._poll.unregister(self._fd)  # a closed one would wake us for ever
+            self._poll.unregister(self._fd)  # a closed descriptor would wake the loop for ever
             self._fd = -1
         if tracer is not None:
             try:
@@ -255,13 +264,13 @@ def _is_code(path: str | None) -> bool:
 
 
 class TracedFamily:
-    """Who of all that are traced belongs to a process that was joined: its descendants, also those who end at once."""
+    """The attached process and its descendants, also those that end at once."""
 
     def __init__(self) -> None:
         self._born: dict[int, int] = {}
 
     def filter_members(self, samples: Sequence[Sample], known: Container[int]) -> list[Sample]:
-        """Return what is not of strangers; `known`: the members that were found so far."""
+        """Return the samples of members; `known`: the members found so far."""
         found = []
         for sample in samples:
             if isinstance(sample, FileActivity | FileLifeEvent | SocketTraffic):
@@ -280,12 +289,10 @@ class TracedFamily:
                 del self._born[next(iter(self._born))]
 
 
-def update_watched(
-    samples: Iterable[Sample], population: Population, now_ns: int, wall_minus_monotonic_ns: int
-) -> list[FactQuery]:
-    """Tell the watched processes what the trace has seen of them, and watch who moves much.
+def update_watched(samples: Iterable[Sample], population: Population, now_ns: int, offset_ns: int) -> list[FactQuery]:
+    """Pass trace samples to their watched processes, and watch processes that transfer much.
 
-    Returns what to ask about the files of processes that had ended before they could be met.
+    Returns queries for the files of processes that ended before they were found.
     """
     strangers: dict[tuple[int, int], list[FileActivity]] = {}
     for sample in samples:
@@ -304,16 +311,16 @@ def update_watched(
             if watching is not None and watching.process.start_ticks == sample.start_ticks:
                 _update_life(sample, watching, now_ns)
     return [
-        _unmet_question(ProcessKey(*process), files, _view_of(population, *process, files), wall_minus_monotonic_ns)
+        question
         for process, files in strangers.items()
-        if files
+        if files and (question := _unmet_question(ProcessKey(*process), files, population, (now_ns, offset_ns)))
     ]
 
 
 def update_senders(samples: Iterable[Sample], population: Population, now_ns: int) -> None:
-    """Look at who sends much, and gets little back, as at who writes to files, until connections are read again.
+    """Treat processes that send much and receive little as writers, until connections are read again.
 
-    Only at those who train, or work for one who does: a web server sends for as long as it runs.
+    Only training processes and their helpers: a web server sends for as long as it runs.
     """
     transferred: dict[WatchedProcess, tuple[int, int]] = {}
     for sample in samples:
@@ -338,35 +345,36 @@ def _watch_mover(sample: FileActivity, population: Population, now_ns: int) -> W
     return watching
 
 
-def _view_of(population: Population, pid: int, start_ticks: int, files: list[FileActivity]) -> ProcessKey:
-    """Return whose root to look from for a process that may have ended: its own, or that of its parent."""
-    parent = population.watched.get(files[0].parent_pid or 0)
-    return ProcessKey(pid, start_ticks) if parent is None else parent.view
-
-
 def _update_life(event: FileLifeEvent, watching: WatchedProcess, now_ns: int) -> None:
     if not _is_code(event.path):
         watching.traced.record_thread(event.tid, event.at_ns)
     if event.kind == "renamed" and event.path and event.new_path:
         watching.rename(os.fsencode(event.path), os.fsencode(event.new_path), now_ns)
     elif event.kind == "mapped" and not _is_code(event.path):
-        # of a warm file its pages come in within some hundredths of a second, and the largest without a word
+        # a cached file is mapped within some hundredths of a second, a large folio without an event
         watching.alert(now_ns, mappings=True)
 
 
 def _unmet_question(
-    process: ProcessKey, files: list[FileActivity], view: ProcessKey, wall_minus_monotonic_ns: int
-) -> FactQuery:
+    process: ProcessKey, files: list[FileActivity], population: Population, at_ns: tuple[int, int]
+) -> FactQuery | None:
+    """Make the query of a process that may have ended, at the cost of its parent; `at_ns`: now, and wall minus that."""
+    parent = population.watched.get(files[0].parent_pid or 0)
+    if parent is None and population.others_allowance.left_ns(at_ns[0]) <= 0:
+        return None
+    if parent is not None and not parent.is_followed(at_ns[0]):
+        return None
     keys = {os.fsencode(file.path): (file.device, file.inode) for file in files if file.path is not None}
     folders = [folders_of(path) for path in keys]
     return FactQuery(
         pid=process.pid,
         start_ticks=process.start_ticks,
-        view=view,
+        view=process if parent is None else parent.view,
         files=tuple(keys),
         folders=tuple(dict.fromkeys(folder for folder, _ in folders)),
         unshared_folders=tuple(dict.fromkeys(above for _, above in folders if above is not None)),
         keys=keys,
-        since_ns=min(file.first_ns for file in files) + wall_minus_monotonic_ns - _SLACK_NS,
+        since_ns=min(file.first_ns for file in files) + at_ns[1] - _SLACK_NS,
         count_unwritten=True,
+        spend=(population.others_allowance if parent is None else parent.payer).spend,
     )

@@ -1,7 +1,7 @@
-"""The folders that checkpoints are in: what is opened there wakes the sampler, so that even a short restore is seen.
+"""Folders of checkpoints: a file opened there wakes the sampler, so that even a short restore is observed.
 
-No path is looked up here. A thread finds the folder, as the process that uses it sees it, and what was opened in it;
-its answer wakes the sampler. What lies on a mount that may hang is touched in a thread that hangs with it only.
+The loop resolves no path. A worker thread finds the folder, in the root of the process that uses it, and the files
+opened in it; its answer wakes the loop. A mount that may hang has a worker thread of its own, which may hang with it.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _KINDS = (
     (IN_OPEN, "opened"),
     (IN_MOVED_TO, "renamed"),
 )
-MAX_DEPTH = 2  # of folders below one that is named, watched with it
+MAX_DEPTH = 2  # levels of folders below a named one that are watched with it
 MAX_BELOW = 64
 MAX_LISTED = 1024
-MAX_MOVES = 3  # from the thread of one domain to that of another
+MAX_MOVES = 3  # from the worker thread of one domain to that of another
 MAX_PLACES = 1024
 _VIEW_MEMORY_NS = 60_000_000_000
 _RETRY_NS = 5_000_000_000  # for a place that could not be watched
@@ -52,7 +52,7 @@ _Find = Callable[[ProcessRoot, str], _Places]
 
 
 class _WatchedFolder(NamedTuple):
-    """A folder that is watched: as whom, and what it was then; it may have been swapped for another since."""
+    """A watched folder: in whose root, and its identity then; another may have replaced it since."""
 
     view: ProcessKey
     domain: str
@@ -60,24 +60,22 @@ class _WatchedFolder(NamedTuple):
 
 
 class WatchedFolders:
-    """Watches folders and tells what was opened; sees nothing, and costs nothing, where there is no inotify."""
+    """Watches folders and reports opened files; does nothing where there is no inotify."""
 
     def __init__(self, workers: WorkerPool = WORKERS) -> None:
-        """Open inotify if it can be had; `reason` says why not."""
+        """Open inotify if possible; otherwise `reason` says why not."""
         self.reason: str | None = None
         self._workers = workers
         self._events: FolderEvents | None = None
         self._watched: dict[bytes, _WatchedFolder] = {}
-        self._added: deque[tuple[bytes, _WatchedFolder, int]] = deque()  # by threads: what the kernel answered
-        self._reported: deque[tuple[FileEvent, bool]] = deque()  # by threads, too; and whether it wakes us
-        self._large: set[tuple[int, int]] = set()  # device and inode of files that were told of
-        self._retry_at_ns: dict[
-            tuple[bytes, ProcessKey, bool], int
-        ] = {}  # places, and until when they are not asked for again
+        self._added: deque[tuple[bytes, _WatchedFolder, int]] = deque()  # by worker threads: the kernel's answers
+        self._reported: deque[tuple[FileEvent, bool]] = deque()  # by worker threads; with whether it wakes the loop
+        self._large: set[tuple[int, int]] = set()  # device and inode of reported files
+        self._retry_at_ns: dict[tuple[bytes, ProcessKey, bool], int] = {}  # place -> when it may be searched again
         self._wake_fd = -1
         self._ready = select.poll()
         self.is_woken = False
-        self.is_woken_by_reading = False  # a file that was there already: it may be mapped, a new one is written
+        self.is_woken_by_reading = False  # by an existing file, which may be mapped; a new one is written
         try:
             self._events = FolderEvents()
             self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -87,29 +85,29 @@ class WatchedFolders:
             self._ready.register(fd, select.POLLIN)
 
     def filenos(self) -> tuple[int, ...]:
-        """Return the descriptors to wait for, none if there is nothing to be heard."""
+        """Return the descriptors to poll, none without inotify."""
         return () if self._events is None else tuple(fd for fd in (self._events.fd, self._wake_fd) if fd >= 0)
 
     def watch(self, folder: bytes, view: ProcessKey, *, unless_shared: bool = False) -> None:
-        """Watch a folder of a process from now on; one that cannot be watched is left, or one that all may write."""
+        """Watch a folder of a process; one that cannot be watched, or that every user may write to, is left out."""
         if self._events is not None and not self._events.is_watched(folder):
             self._queue_search(
                 folder, view, partial(_find_exact, folder, unless_shared=unless_shared), shared=not unless_shared
             )
 
     def watch_checkpoint(self, path: bytes, view: ProcessKey) -> None:
-        """Watch the folders in which the next checkpoint may appear after this file of one."""
+        """Watch the folders where the checkpoint after this file's may appear."""
         folder, above = folders_of(path)
         self.watch(folder, view)
         if above is not None:
             self.watch(above, view, unless_shared=True)
 
     def watch_place(self, place: bytes, view: ProcessKey) -> None:
-        """Watch where a process may come to save: a folder, or the nearest one above it that is there already."""
+        """Watch a folder where a process may save, or the nearest existing one above it."""
         self._queue_search(place, view, partial(_find_nearest, place))
 
     def watch_tree(self, folders: Iterable[bytes], view: ProcessKey) -> None:
-        """Watch folders with those below them: what a restart may restore from. A file stands for its folder."""
+        """Watch folders with those below them, which a restart may restore from. A file means its folder."""
         for folder in folders:
             self._queue_search(folder, view, partial(_find_tree, folder))
 
@@ -129,7 +127,7 @@ class WatchedFolders:
 
         self._workers.put(URGENT, self._add_job(events, view, find, done))
 
-    def _add_job(  # noqa: PLR0913 - what to watch, and how far it has come
+    def _add_job(  # noqa: PLR0913 - the folder to watch, and the progress of the search
         self, events: FolderEvents, view: ProcessKey, find: _Find, done: Callable[[], None],
         *, domain: str = LOCAL, moves: int = 0,
     ) -> Job:  # fmt: skip
@@ -149,7 +147,7 @@ class WatchedFolders:
                 if moves < MAX_MOVES:
                     again = self._add_job(events, view, find, done, domain=apart.domain, moves=moves + 1)
                     self._workers.put(apart.domain, again)
-            except (OSError, ValueError):  # it is not there, may not be gone to, or its process has ended
+            except (OSError, ValueError):  # missing, not permitted, or its process has ended
                 return False
             return False
 
@@ -165,18 +163,18 @@ class WatchedFolders:
                     self._watched.pop(next(iter(self._watched)))
 
     def ignore_own_open(self, path: bytes) -> None:
-        """Take note that we are about to open this file ourselves."""
+        """Record that the sampler itself is about to open this file."""
         if self._events is not None:
             self._events.expect_own(path)
 
     def consume(self) -> list[FileEvent]:
-        """Return what has happened; sets `woken` if somebody opened or made a file that may be a checkpoint."""
+        """Return new events; sets `is_woken` if a file that may be a checkpoint was opened or created."""
         if self._events is None:
             return []
         self._register_added(self._events)
         if not self._ready.poll(0) and not self._reported and not self._events.has_early_events:
             return []
-        with contextlib.suppress(OSError):  # nobody has written to it
+        with contextlib.suppress(OSError):  # it is empty
             os.eventfd_read(self._wake_fd)
         happened: dict[_WatchedFolder, list[FolderEvent]] = {}
         for event in self._events.read():
@@ -185,10 +183,10 @@ class WatchedFolders:
                 continue
             if event.mask & IN_ISDIR:
                 if event.mask & (IN_CREATE | IN_MOVED_TO):
-                    self._retry_at_ns.pop((event.path, watched.view, True), None)  # another may have had its name
+                    self._retry_at_ns.pop((event.path, watched.view, True), None)  # it may replace another one
                     self.watch(event.path, watched.view)
             elif event.mask & IN_CREATE:
-                self.is_woken = True  # a new file only wakes us
+                self.is_woken = True  # a new file only wakes the loop
             else:
                 happened.setdefault(watched, []).append(event)
         for watched, events in happened.items():
@@ -205,12 +203,10 @@ class WatchedFolders:
             URGENT if local else watched.domain, lambda: self._report_events(watched, events, wake=local)
         )
         if (not local or not put) and any(event.mask & IN_OPEN for event in events):
-            self.is_woken = self.is_woken_by_reading = (
-                True  # whether it is large is learnt too late for a short restore
-            )
+            self.is_woken = self.is_woken_by_reading = True  # its size is known too late for a short restore
 
     def _report_events(self, watched: _WatchedFolder, events: list[FolderEvent], *, wake: bool) -> bool:
-        """Tell openings and closings of files that are large, or were: an opening may empty one to write it anew."""
+        """Report opens and closes of files that are or were large: an open may truncate one to rewrite it."""
         try:
             with self._workers.views.enter(watched.view, max_age_ns=_VIEW_MEMORY_NS) as root:
                 folder = root.find(os.path.dirname(events[0].path), watched.domain)
@@ -226,7 +222,7 @@ class WatchedFolders:
                             os.eventfd_write(self._wake_fd, 1)
                 finally:
                     folder.close()
-        except (OSError, OtherDomain):  # it is another folder by now
+        except (OSError, OtherDomain):  # another folder has replaced it
             return False
         return False
 
@@ -245,14 +241,14 @@ class WatchedFolders:
         return FileEvent(event.at_ns, kind, *key, status.size, text(event.path))
 
     def close(self) -> None:
-        """Give everything back; the descriptor that threads wake us by stays: one of them may hang."""
+        """Close inotify; the eventfd by which worker threads wake the loop stays open: one of them may hang."""
         if self._events is not None:
             self._events.close()
             self._events = None
 
 
 def folders_of(path: bytes) -> tuple[bytes, bytes | None]:
-    """Return the folder of a file, and the one above it where each checkpoint has a numbered folder of its own."""
+    """Return a file's folder, and the folder above it if the folder has a number (one folder per checkpoint)."""
     folder = os.path.dirname(path)
     numbered = any(byte in b"0123456789" for byte in os.path.basename(folder))
     return folder, os.path.dirname(folder) if numbered else None

@@ -1,11 +1,12 @@
-"""One watched process: its counters at each tick, its files while it moves bytes, the facts about them afterwards."""
+"""One watched process: counters at each tick, open files during bursts, queries for file facts afterwards."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 
-from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_SAMPLE_NS, ProcessActivity
+from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_SAMPLE_NS, ProcessActivity, WriteRhythm
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.traced_activity import LARGE_FILE_BYTES, TracedActivity
 from ckptprof.service.sampler.watched_folders import folders_of
@@ -29,20 +30,34 @@ MAX_KNOWN_FILES = 512
 MAX_FOLDERS = 48
 _DESCRIBE_AGAIN_NS = (500_000_000, 1_500_000_000, 4_000_000_000, 15_000_000_000, 60_000_000_000)
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
-AWAKE_AFTER_CHANGE_NS = 2_000_000_000  # so long after its counters changed it does not stand still yet,
-AWAKE_TRAINING_NS = 60_000_000_000  # and who trains: ranks wait for each other
-SHARE = 0.01  # of a core, for one process: one with tens of thousands of open files is looked at more seldom,
-SAVED_NS = 30_000_000  # but not at once: a save may be over by then
-MAPPINGS_SHARE = 0.005  # for reads of its mappings alone: meanwhile its counters and open files are read all the same
+AWAKE_AFTER_CHANGE_NS = 2_000_000_000  # after the last change of its counters a process becomes idle,
+AWAKE_TRAINING_NS = 60_000_000_000  # and one that trains: ranks wait for each other
+SHARE = 0.01  # of a core, for one process: one with tens of thousands of open files is read less often,
+SAVED_NS = 30_000_000  # but not at first: its save may be short
+MAPPINGS_SHARE = 0.005  # for reads of its mappings alone, so that its counters and open files are still read
+FACTS_SHARE = 0.01  # for the file system's answers about a candidate: above it, only those after a burst are requested
+OTHERS_SHARE = 0.004  # for files, descriptors and threads of all processes together that are no candidates
+OTHERS_SAVED_NS = 500_000_000
+_DESCRIBE_BURST_NS = 1_000_000_000  # within a burst of what is not known to train
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
 
 
 class WatchedProcess:
-    """What is kept about one watched process; every method raises ProcessGone once it has ended."""
+    """State of one watched process; every method raises ProcessGone once it has ended."""
 
-    def __init__(self, process: Process, now_ns: int, *, keep: bool, born_since_ns: int | None = None) -> None:
-        """Begin to watch at `now_ns`; `keep`: it is watched whether or not it turns out to train.
+    def __init__(
+        self,
+        process: Process,
+        now_ns: int,
+        *,
+        keep: bool,
+        born_since_ns: int | None = None,
+        others: CpuAllowance | None = None,
+    ) -> None:
+        """Start to watch at `now_ns`; `keep`: watch it whether or not it trains.
 
-        `born_since_ns`: it was not there then, and what it has written since was not looked at.
+        `born_since_ns`: it started after that, and files written since then are not known yet. `others`: the CPU time
+        that all processes share that are no candidates; None: it has an allowance of its own.
         """
         self.process = process
         self.view = WORKERS.views.record(process.pid, process.start_ticks)  # for when it has ended
@@ -50,10 +65,14 @@ class WatchedProcess:
         self.since_ns = now_ns
         self.activity = ProcessActivity(sample_since_ns=now_ns)
         self.allowance = CpuAllowance(SHARE, SAVED_NS)
+        self.is_candidate = keep
+        self._rhythm = WriteRhythm()
+        self._facts_allowance = CpuAllowance(FACTS_SHARE, SAVED_NS)
+        self._others_allowance = others or CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
         self._mappings_allowance = CpuAllowance(MAPPINGS_SHARE, SAVED_NS)
         self._awake = True
-        self.woken: list[WatchedProcess] = []  # where it puts itself when it wakes
-        self._changed_ns = now_ns  # when its counters were last seen to change
+        self.woken: list[WatchedProcess] = []  # the shared list to which it adds itself when it becomes active
+        self._changed_ns = now_ns  # last observed change of its counters
         self.traced = TracedActivity()  # stays empty without a trace
         self.info: ProcessInfo | None = None
         self.is_interpreter = is_interpreter(process)
@@ -61,18 +80,18 @@ class WatchedProcess:
         self._described_ns = 0
         self._describe_next_ns = now_ns
         self._files: OpenFileScanner | None = None
-        self._highest_descriptor = 0  # descriptor of its open files
-        self._listed_ns = 0  # when the folders of what it wrote were asked for last
+        self._highest_descriptor = 0  # number among its open descriptors
+        self._listed_ns = 0  # when the folders of its written files were last queried
         self._mappings = MappingReader(process)
-        self._previous = (0, 0, 0)  # bytes moved, file-backed memory, at_ns
+        self._previous = (0, 0, 0)  # bytes transferred, file-backed memory, at_ns
         self._positions: dict[tuple[int, int], int] = {}
         self._written: dict[tuple[int, int], bytes] = {}
-        self._has_large_file = False  # whether a large file was among those
-        self._folders: dict[bytes, bool] = {}  # and whether it counts only if it is nobody else's
-        self.places_known = False  # whether the sampler has been told where it may come to save
-        self.new_files: list[bytes] = []  # seen being written, to be taken and cleared by the sampler
-        self.last_write_ns = 0  # when it was last seen writing to a file
-        self._wrote_bytes = 0  # since the tick before, to whatever
+        self._has_large_file = False  # among the written ones
+        self._folders: dict[bytes, bool] = {}  # folder -> whether it counts only if no other user may write to it
+        self.places_known = False  # the folders where it may save are watched
+        self.new_files: list[bytes] = []  # written files, consumed by the sampler
+        self.last_write_ns = 0  # last observed write to a file
+        self._wrote_bytes = self._burst_wrote_bytes = 0  # since the tick before and the last burst, to any target
         self._previous_wrote = 0
         self._born_since_ns = born_since_ns
         self._clock: ThreadClock | None = None
@@ -80,7 +99,7 @@ class WatchedProcess:
 
     @property
     def is_awake(self) -> bool:
-        """Whether it moves or runs: then it is read at each tick."""
+        """It transfers bytes or uses CPU: it is read at each tick."""
         return self._awake
 
     @is_awake.setter
@@ -91,28 +110,49 @@ class WatchedProcess:
 
     @property
     def is_training(self) -> bool:
-        """Whether it has a runtime of machine learning mapped, or a rank."""
+        """It has a machine-learning runtime mapped, or a rank."""
         info = self.info
         return info is not None and (bool(info.runtimes) or "RANK" in info.environment)
 
+    @property
+    def rank(self) -> int | None:
+        """The rank that its environment gives it."""
+        environment = self.info.environment if self.info is not None else {}
+        values = (environment.get(name, "") for name in _RANKS)
+        return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
+
+    @property
+    def has_signs(self) -> bool:
+        """Whether it may save checkpoints by what it is or does itself."""
+        return self.is_required or self.is_training or self.rank is not None or self._rhythm.is_steady
+
+    @property
+    def payer(self) -> CpuAllowance:
+        """The CPU time that following its files is charged to."""
+        return self._facts_allowance if self.is_candidate else self._others_allowance
+
+    def is_followed(self, now_ns: int) -> bool:
+        """Whether its files and threads are followed: those of a candidate are, of others while that costs little."""
+        return self.is_candidate or self._others_allowance.left_ns(now_ns) > 0
+
     def ingest(self, activity: FileActivity) -> None:
-        """Take in what the trace tells of it."""
+        """Ingest a trace sample of this process."""
         self.traced.ingest(activity)
         self.is_awake = True
 
     def alert(self, now_ns: int, *, mappings: bool) -> None:
-        """Begin a burst before its first byte."""
+        """Start a burst before its first byte."""
         self.activity.alert(now_ns, mappings=mappings)
         self.is_awake = True
 
     def record_sending(self, now_ns: int, until_ns: int) -> None:
-        """Look at it as at who writes to a file: no counter of it may tell of what it sends."""
+        """Treat it as a writer of files: its own counters may not include what it sends."""
         self.activity.alert(now_ns, mappings=False, until_ns=until_ns)
         self.last_write_ns = until_ns
         self.is_awake = True
 
     def update_awake(self, now_ns: int) -> None:
-        """Take note, after it was read, whether it stands still."""
+        """Update, after a read, whether it is active or idle."""
         activity = self.activity
         still_ns = AWAKE_TRAINING_NS if self.is_training else AWAKE_AFTER_CHANGE_NS
         self.is_awake = (
@@ -141,13 +181,14 @@ class WatchedProcess:
         )  # io_uring counts in no counter of the process
         wrote = max(io.write_chars, io.write_bytes) if io else 0
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
+        self._burst_wrote_bytes += self._wrote_bytes
         if last_ns:
             self.activity.observe(now_ns, last_ns, transferred_bytes, resident - last_resident)
         elif self._born_since_ns is not None and wrote >= ACTIVE_BYTES:
             self.activity.sample_since(now_ns, self._born_since_ns)
 
     def sample_training_thread(self, samples: list[Sample], *, traced: bool) -> None:
-        """Append the times of the thread that trains, if it is one that does; while polling with what it moved."""
+        """Append CPU times of the main thread of a training process; while polling also its I/O."""
         if self._clock is None:
             if not self.is_training or self._clock_denied:
                 return
@@ -164,7 +205,7 @@ class WatchedProcess:
             self._clock = None
 
     def sample_last(self, now_ns: int, page_bytes: int, samples: list[Sample]) -> None:
-        """Read the counters a last time; one that has ended is gone, whether its parent took note of that or not."""
+        """Read the counters a last time; a zombie counts as ended."""
         self.sample_counters(now_ns, page_bytes, samples)
         if self.traced.transferred_bytes:
             self.apply_traced()
@@ -172,24 +213,24 @@ class WatchedProcess:
             raise ProcessGone
 
     def apply_traced(self) -> None:
-        """Take over what the trace has told since the last tick, in the place of a scan of the open files."""
+        """Apply the trace samples since the last tick, instead of a scan of the open files."""
         activity = self.activity
         if activity.is_in_burst():
             activity.record_sample(fruitful=self.traced.transferred_bytes > 0)
         if self.traced.written_bytes >= ACTIVE_BYTES:
             self.last_write_ns = self._previous[2]
-        looking = activity.is_in_burst() or activity.second_sample_ns is not None
+        samples_files = activity.is_in_burst() or activity.second_sample_ns is not None
         for key, path, large in self.traced.consume_written():
             if large:
                 self._has_large_file = True
                 if key not in self._written:
                     self.new_files.append(path)
-            if large or looking:  # small files are logs, but for those beside a checkpoint
+            if large or samples_files:  # small files are logs, except those next to a checkpoint
                 self._remember(key, path)
         activity.has_written_file_open = self.traced.has_written_file_open
 
     def rename(self, old: bytes, new: bytes, now_ns: int) -> None:
-        """Look again at large files that were given another name, as a checkpoint is when it is complete."""
+        """Query large files again after a rename, as a complete checkpoint gets its final name."""
         renamed = self.traced.rename(old, new)
         for key, path in renamed:
             self._remember(key, path)
@@ -198,23 +239,22 @@ class WatchedProcess:
             self.is_awake = True
 
     def learn_name(self, key: tuple[int, int], path: bytes, now_ns: int) -> None:
-        """Look again, under the name that it has now, at a file that was seen being written under another."""
+        """Query a written file again under its new name."""
         if self._written.get(key, path) != path:
             self._remember(key, path)
             self.activity.schedule_second_sample(now_ns)
             self.is_awake = True
 
     def describe_due(self, now_ns: int) -> bool:
-        """Return whether to find out what it runs: some times while it imports, and at a burst if still unknown.
-
-        Who did nothing since it was described is what it was.
-        """
-        if now_ns < self._describe_next_ns or self._changed_ns <= self._described_ns:
+        """Return True a few times during its imports, and in a burst if not known to train; not while it is idle."""
+        if self._changed_ns <= self._described_ns:
             return False
-        return self._described <= len(_DESCRIBE_AGAIN_NS) or (self.activity.is_in_burst() and not self.is_training)
+        if self.activity.is_in_burst() and not self.is_training:
+            return now_ns - self._described_ns >= _DESCRIBE_BURST_NS
+        return now_ns >= self._describe_next_ns and self._described <= len(_DESCRIBE_AGAIN_NS)
 
     def describe(self, now_ns: int, samples: list[Sample]) -> None:
-        """Find out what it runs."""
+        """Find out which program and framework it runs; append the changes to `samples`."""
         wait_ns = _DESCRIBE_AGAIN_NS[min(self._described, len(_DESCRIBE_AGAIN_NS) - 1)]
         self._describe_next_ns = now_ns + wait_ns
         self._described += 1
@@ -225,6 +265,7 @@ class WatchedProcess:
             if self.info is None:
                 samples.extend(describe_launchers(self.process))
             self.info = info
+            self.is_candidate = self.is_candidate or self.has_signs
             samples.append(info)
 
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
@@ -233,7 +274,7 @@ class WatchedProcess:
         mappings = activity.mappings_due(now_ns) and self._mappings_allowance.left_ns(now_ns) > 0
         if not activity.scan_due(now_ns) or (traced and not mappings):
             return
-        spent_ns = self._mappings.spent_ns
+        start_ns, spent_ns = time.thread_time_ns(), self._mappings.spent_ns
         if traced:
             mapped = self._mappings.read()
             scan, raw_paths = FileScan(self.process.pid, self.process.start_ticks, (), mapped), self._mappings.raw_paths
@@ -241,7 +282,7 @@ class WatchedProcess:
             scan, raw_paths = self._scan_all(mappings=mappings)
         spent_ns = self._mappings.spent_ns - spent_ns
         self._mappings_allowance.spend(spent_ns)
-        self.allowance.spend(-spent_ns)  # of which it is a part otherwise
+        self.allowance.spend(-spent_ns)  # counted in the other allowance
         activity.record_scan(
             now_ns, fruitful=bool(scan.mapped) or any(file.size >= LARGE_FILE_BYTES for file in scan.files)
         )
@@ -253,6 +294,8 @@ class WatchedProcess:
                 self._remember((one.device, one.inode), raw_paths.get((one.device, one.inode)))
         if not traced:
             self._record_descriptors(scan, raw_paths)
+        if not self.is_candidate:
+            self._others_allowance.spend(time.thread_time_ns() - start_ns)
 
     def _scan_all(self, *, mappings: bool) -> tuple[FileScan, dict[tuple[int, int], bytes]]:
         files = self._files or OpenFileScanner(self.process, self._highest_descriptor)
@@ -282,7 +325,7 @@ class WatchedProcess:
 
     def _remember(self, key: tuple[int, int], path: bytes | None) -> None:
         if path is None or self._written.get(key) == path or len(self._written) >= MAX_KNOWN_FILES:
-            return  # known already: its folders were looked at when it was met, not at each of 25 scans a second
+            return  # known already: its folders were learnt at the first scan, not at each of 25 a second
         self._written[key] = path
         folder, above = folders_of(path)
         self.learn_folder(folder)
@@ -297,18 +340,21 @@ class WatchedProcess:
         *,
         force: bool = False,
     ) -> FactQuery | None:
-        """Return what to ask of the file system now: after a burst, shortly after that again, and within a long one.
+        """Return the query that is due, if any: after a burst, shortly after that again, and within a long one.
 
-        What is beside small files is not asked where the trace `is_complete_since` since a time; what it has lost
-        then is asked
-        for until that was done a while after it.
+        Folders of small files are not listed where the trace `is_complete_since` the last listing; after a loss they
+        are listed until one listing came a while after it. A query within a burst can wait: another one follows it.
         """
         activity = self.activity
-        has_ended = activity.end_if_idle(now_ns)
-        if has_ended:
+        start_ns, has_ended = activity.burst_since_ns, activity.end_if_idle(now_ns)
+        if has_ended and start_ns is not None:
             self._forget_open_files()
+            if self._has_large_file:
+                self._rhythm.record(start_ns, self._burst_wrote_bytes)
+                self.is_candidate = self.is_candidate or self.has_signs
+            self._burst_wrote_bytes = 0
         midway = not has_ended and not force and activity.midway_due(now_ns)
-        due = has_ended or midway or activity.second_sample_due(now_ns)
+        due = has_ended or (midway and self.payer.left_ns(now_ns) > 0) or activity.second_sample_due(now_ns)
         if not due and not (force and (activity.is_in_burst() or activity.second_sample_ns is not None)):
             return None
         self.record_view()
@@ -316,7 +362,7 @@ class WatchedProcess:
         if not named:
             self._listed_ns = now_ns
         folders = self._sibling_folders(named=named) if self._has_large_file or named else self._candidate_folders()
-        question = self._make_question(folders, wall_minus_monotonic_ns, midway=midway)
+        question = self._make_question(folders, now_ns, wall_minus_monotonic_ns)
         if activity.second_sample_ns is None and not activity.is_in_burst():
             self._written.clear()
             self._has_large_file = False
@@ -334,13 +380,16 @@ class WatchedProcess:
         return folders
 
     def record_view(self) -> None:
-        """Keep in mind which root it has now: it may have got another since it was met."""
+        """Record its current root: it may have changed since the process was found."""
         WORKERS.views.record(self.process.pid, self.process.start_ticks)
 
     def _make_question(
-        self, folders: Mapping[bytes, bool], wall_minus_monotonic_ns: int, *, midway: bool = False
+        self, folders: Mapping[bytes, bool], now_ns: int, wall_minus_monotonic_ns: int
     ) -> FactQuery | None:
         if not self._written and not folders:
+            return None
+        if not self.is_followed(now_ns):
+            self._others_allowance.refused += 1
             return None
         return FactQuery(
             pid=self.process.pid,
@@ -351,22 +400,24 @@ class WatchedProcess:
             since_ns=self.activity.sample_since_ns + wall_minus_monotonic_ns - _SLACK_NS,
             count_unwritten=True,
             unshared_folders=tuple(folder for folder, unless_shared in folders.items() if unless_shared),
-            is_midway=midway,
+            spend=self.payer.spend,
         )
 
-    def last_question(self, wall_minus_monotonic_ns: int, is_complete_since: Callable[[int], bool]) -> FactQuery | None:
-        """Return what to ask when the process has ended, from what is already known of it."""
+    def last_question(
+        self, now_ns: int, wall_minus_monotonic_ns: int, is_complete_since: Callable[[int], bool]
+    ) -> FactQuery | None:
+        """Return the query after the process has ended, from its known files; None if there are none."""
         activity = self.activity
         if self.traced.transferred_bytes:
             self.apply_traced()
         if not activity.is_in_burst() and activity.second_sample_ns is None and not self._written:
             return None
         return self._make_question(
-            self._sibling_folders(named=is_complete_since(activity.sample_since_ns)), wall_minus_monotonic_ns
+            self._sibling_folders(named=is_complete_since(activity.sample_since_ns)), now_ns, wall_minus_monotonic_ns
         )
 
     def learn_folder(self, folder: bytes, *, unless_shared: bool = False) -> None:
-        """Take note of a folder in which a file of this process was found, or of one above it."""
+        """Record a folder of a file of this process, or the folder above it."""
         if folder in self._folders or len(self._folders) < MAX_FOLDERS:
             self._folders[folder] = unless_shared and self._folders.get(folder, True)
 
@@ -381,13 +432,13 @@ class WatchedProcess:
             self._files = None
 
     def stop(self) -> None:
-        """Give back all descriptors but those that every known process has."""
+        """Close all descriptors except those that every known process has."""
         self._forget_open_files()
         if self._clock is not None:
             self._clock.close()
         self.process.close_statm()
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         self.stop()
         self.process.close()

@@ -1,1 +1,1 @@
-"""From the database of a node to one server for all of them, and what is read from there."""
+"""Shipping of a node's database to one server for all nodes, and reading from there."""

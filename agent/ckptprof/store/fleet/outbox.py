@@ -1,4 +1,4 @@
-"""What of a node's database was not taken elsewhere yet: read-only, in the order in which it changed."""
+"""Changes of a node's database that were not shipped yet: read-only, in order."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from ckptprof.store.sql.statements import select_checkpoints as reading
 
 MAX_BATCH_EVENTS = 500  # of a batch
 FULL_BATCH_BYTES = 1 << 20  # after which a batch is full
-MAX_EVENT_BYTES = 4 << 20  # bytes; none that ckptprof made was a tenth of it
+MAX_EVENT_BYTES = 4 << 20  # no event so far had a tenth of it
 
-_ROW_ERRORS = ("json", "could not decode", "too big")  # what SQLite says of a row that is the same the next time
+_ROW_ERRORS = ("json", "could not decode", "too big")  # SQLite errors of a row that will not go away
 
 _SELECT_CHANGED = render(
     reading(select(checkpoints.c.id).where(checkpoints.c.id == bindparam("changed")), with_details=False)
@@ -26,34 +26,34 @@ _SELECT_CHANGED = render(
 
 
 class ChangedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint as it is stored now."""
+    """A checkpoint in its current state."""
 
     id: int  # its number in the database
     uid: str | None  # None: its row cannot be read
     revision: int
-    first_start_ns: int  # as it was stored first, which never changes
+    first_start_ns: int  # start as first stored, which never changes
     event: str | None  # as JSON, without streams, devices, measures and timeline; None: it cannot be read
-    problem: str | None = None  # why not
+    problem: str | None = None  # why it cannot be read
 
 
 class ChangeBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What changed next."""
+    """The next changes."""
 
     previous_change: int  # the change before it
-    last_change: int  # the change up to which it is
-    is_last: bool  # nothing more had changed
-    newest_id: int  # the number that the last checkpoint was given, be it still there or not
-    remaining_ids: int  # how many checkpoints are there that have a larger number than was asked
+    last_change: int  # its last one
+    is_last: bool  # there were no further changes
+    newest_id: int  # the largest id ever assigned, even if that checkpoint was deleted
+    remaining_ids: int  # number of checkpoints with a larger id than queried
     events: tuple[ChangedCheckpoint, ...]
     sessions: tuple[Session, ...]  # all, the oldest first
 
 
 class ShippedPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a database was taken."""
+    """How far a database was shipped."""
 
     change: int = 0
     last_id: int = 0
-    lost: int = 0  # checkpoints that were gone before they were taken
+    lost: int = 0  # checkpoints deleted before they were shipped
 
 
 class Outbox(StoreReader):
@@ -67,7 +67,7 @@ class Outbox(StoreReader):
     def database_key(self) -> tuple[str, str] | None:
         """Name of the node, and uid of the first session, which identifies the database; None: no session.
 
-        They are the first and the last that were begun, whatever their clocks said.
+        By the order of sessions, independent of their clocks.
         """
         with self._snapshot() as raw:
             row = raw.execute(
@@ -76,7 +76,7 @@ class Outbox(StoreReader):
             return None if row is None else (str(row[0]), str(row[1]))
 
     def next_batch(self, after: int, *, newest_known_id: int) -> ChangeBatch:
-        """Read the changes after one, in one snapshot; `known_id`: the largest checkpoint id that is known."""
+        """Read the changes after one, in one snapshot; `newest_known_id`: the largest checkpoint id that is known."""
         with self._snapshot() as raw:
             rows = [
                 *raw.execute("SELECT * FROM outbox WHERE change > ? ORDER BY change LIMIT ?", (after, MAX_BATCH_EVENTS))
@@ -126,7 +126,7 @@ def _read_changed(
             event = text
     except sqlite3.DatabaseError as error:
         problem = str(error)
-        if not any(words in problem.casefold() for words in _ROW_ERRORS):  # of the disk, or of this moment
+        if not any(words in problem.casefold() for words in _ROW_ERRORS):  # an error of the disk, or a transient one
             raise
     return ChangedCheckpoint(
         id=identity, uid=uid, revision=revision, first_start_ns=first_start_ns, event=event, problem=problem

@@ -1,4 +1,4 @@
-"""Connections to the server of a fleet, and what can go wrong with one, as one clear line each."""
+"""Connections to the server of a fleet, with one clear line for each error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ckptprof.store.fleet.target import (
     read_password,
 )
 
-_TIMEOUTS = {  # seconds without an answer, after which a server is away
+_TIMEOUTS = {  # seconds without an answer, after which a server counts as unreachable
     "connect_timeout": "10",
     "keepalives_idle": "30",
     "keepalives_interval": "10",
@@ -31,13 +31,13 @@ _DATA_ERROR_CLASSES = (
     "22",
     "23",
     "54",
-)  # classes of SQLSTATE: bad data, a broken constraint, beyond what the server can hold
+)  # classes of SQLSTATE: bad data, a violated constraint, a limit of the server
 _MISSING_SCHEMA = ("3F000", "42P01")  # no such schema, no such table
 
 
 @contextmanager
 def connected(target: ServerTarget, password_file: Path | None = None) -> Iterator[Connection]:
-    """Give a connection for a while; raises StoreError, UsageError where psycopg is not installed."""
+    """Connect for the duration of the block; raises StoreError, UsageError where psycopg is not installed."""
     clear_libpq_environment()
     try:
         import psycopg  # noqa: PLC0415 # an extra
@@ -54,7 +54,7 @@ def connected(target: ServerTarget, password_file: Path | None = None) -> Iterat
             f"{SCHEME}://",
             creator=lambda: psycopg.connect(make_conninfo(**arguments), prepare_threshold=None),  # none: for pgbouncer
             poolclass=NullPool,
-            use_native_hstore=False,  # asks the server about it at each connection
+            use_native_hstore=False,  # it would query the server at each connection
         )
         with engine.connect() as connection:
             yield connection
@@ -62,7 +62,7 @@ def connected(target: ServerTarget, password_file: Path | None = None) -> Iterat
 
 @contextmanager
 def translated_server_errors(target: ServerTarget) -> Iterator[None]:
-    """Turn what SQLAlchemy and psycopg raise within into a StoreError about the server."""
+    """Convert errors of SQLAlchemy and psycopg into a StoreError about the server."""
     try:
         yield
     except DBAPIError as error:
@@ -79,7 +79,7 @@ def sqlstate(error: DBAPIError) -> str:
 
 
 def is_data_error(error: DBAPIError) -> bool:
-    """Test whether the rows are the cause: they would be refused again."""
+    """Test for errors caused by the rows: they would be refused again."""
     return sqlstate(error)[:2] in _DATA_ERROR_CLASSES or isinstance(error, DataError)
 
 

@@ -38,9 +38,9 @@ _GENERATED_COLUMNS = (
 _CREATE_ROLE = """DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{0}') THEN CREATE ROLE {0} NOLOGIN; END IF;
 END $$"""
-# A partition is made apart and attached, which waits for whoever reads the partition for all other times, and whoever
-# would read it then waits, too: not for long, rows may lie there until the next try. What is there of that day is
-# moved. A day far from now has none: nobody can make thousands of them.
+# A partition is created separately and attached, which waits for readers of the default partition, while later readers
+# wait for it: with a short timeout, as rows may stay there until the next try. Rows of that day are moved. A day far
+# from now gets no partition, so that no node can create thousands of them.
 _ADD_DAY = """CREATE FUNCTION ckptprof.add_day(at_ns bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '2s' AS $$
 DECLARE
@@ -113,7 +113,7 @@ _FIRST_STEP = (
             f"ALTER TABLE ckptprof.{table} ENABLE ROW LEVEL SECURITY",
             f"GRANT SELECT, INSERT, UPDATE ON ckptprof.{table} TO {NODE_ROLE}, {SITE_ROLE}",
             f"GRANT SELECT ON ckptprof.{table} TO {READER_ROLE}",
-            # A node is who it logged in as
+            # A node is identified by its login
             f"CREATE POLICY own ON ckptprof.{table} TO {NODE_ROLE} USING (node = session_user::text)",
             f"CREATE POLICY site ON ckptprof.{table} TO {SITE_ROLE} USING (true)",
             f"CREATE POLICY reads ON ckptprof.{table} FOR SELECT TO {READER_ROLE} USING (true)",
@@ -122,7 +122,7 @@ _FIRST_STEP = (
 )
 STEPS: tuple[tuple[str, ...], ...] = (_FIRST_STEP, SECOND_STEP)
 _REQUIRED_STEP = (
-    1  # to ship and to read: the second is for questions in SQL, so that nodes may be newer than the server
+    1  # for shipping and reading: the second step is for SQL queries, so nodes may be newer than the server
 )
 
 
@@ -149,7 +149,7 @@ def migrate(connection: Connection) -> int:
 
 
 def check_version(connection: Connection) -> None:
-    """Raise StoreError if the server's schema is older than what is asked; a newer one has all of that."""
+    """Raise StoreError if the server's schema is older than required; a newer one is compatible."""
     version = _applied_step(connection)
     if version < _REQUIRED_STEP:
         raise StoreError(

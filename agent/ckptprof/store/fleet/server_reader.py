@@ -1,4 +1,4 @@
-"""What a server has of all nodes: read-only, of one state."""
+"""Reads the data of all nodes from a server, in one consistent state."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ckptprof.store.fleet.server_connection import connected, translated_server_
 from ckptprof.store.fleet.server_tables import checkpoints, sessions
 from ckptprof.store.fleet.target import parse_target
 
-MAX_CHECKPOINTS = 200_000  # checkpoints: each takes 14 KB here
+MAX_CHECKPOINTS = 200_000  # 14 KB each in this process
 _ROWS_PER_FETCH = 1000  # rows
 
 
 class ShippedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node has sent."""
+    """The data of one node."""
 
     host: str
     sessions: tuple[Session, ...]  # the oldest first
     checkpoints: tuple[Checkpoint, ...]  # in the order of their start
-    unreadable: int  # checkpoints that are none
+    unreadable: int  # checkpoints that cannot be decoded
 
 
 def read_nodes(url: str) -> list[ShippedNode]:

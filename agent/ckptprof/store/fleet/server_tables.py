@@ -1,6 +1,6 @@
-"""The tables on the server as SQLAlchemy sees them; `steps` creates them. Times are epoch nanoseconds.
+"""The tables on the server in SQLAlchemy; `server_migrations` creates them. Times are epoch nanoseconds.
 
-What a checkpoint is stands in `detail`, as the node has it; PostgreSQL derives the columns that people ask for.
+`detail` has the checkpoint as the node stores it; PostgreSQL derives the columns for queries from it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ckptprof.model import Session
 metadata = MetaData(schema="ckptprof")
 _KINDS = {"str": Text, "int": BigInteger, "bool": Boolean}
 
-nodes = Table(  # the databases of nodes, and how far each was taken
+nodes = Table(  # the databases of nodes, and how far each was shipped
     "nodes",
     metadata,
     Column("node", Text, primary_key=True),
     Column("database", Text, primary_key=True),  # the uid of its first session
-    Column("change", BigInteger),  # its last that was taken, with all before
-    Column("last_id", BigInteger),  # the largest number of a checkpoint by then
-    Column("lost", BigInteger),  # checkpoints that were gone there before they were taken
+    Column("change", BigInteger),  # the last shipped one
+    Column("last_id", BigInteger),  # the largest checkpoint id by then
+    Column("lost", BigInteger),  # checkpoints deleted before they were shipped
     Column("version", Text),
     Column("last_seen", DateTime(timezone=True)),
 )
@@ -37,13 +37,13 @@ sessions = Table(
 checkpoints = Table(
     "checkpoints",
     metadata,
-    Column("first_start_ns", BigInteger, primary_key=True),  # as it was stored first: its day is its partition
+    Column("first_start_ns", BigInteger, primary_key=True),  # start as first stored: its day is its partition
     Column("node", Text, primary_key=True),
     Column("uid", Text, primary_key=True),
     Column("revision", BigInteger),
     Column("detail", JSONB),
 )
-quarantine = Table(  # what the server refused
+quarantine = Table(  # refused events
     "quarantine",
     metadata,
     Column("node", Text, primary_key=True),

@@ -1,8 +1,8 @@
-"""Questions of a fleet in SQL: the views that the second step of the server's schema makes.
+"""Fleet questions in SQL: the views that the second step of the server's schema creates.
 
-They are made of columns that the server derives from what was shipped. Clocks are not compared, which takes all of a
-run at once: `ckptprof fleet` does it, and each view says what it cannot tell. A view asks as its owner, who sees all
-nodes, so that readers alone may ask one.
+They use columns that the server derives from shipped data. Clocks are not compared, which needs all of a run at once:
+`ckptprof fleet` does that, and each view names its limits. A view runs as its owner, who sees all nodes, so that only
+readers may query it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ _IS_RESTORABLE = f"""detail->>'kind' = 'save' AND coalesce(detail->>'status', 'c
 _IS_JOINED = "detail#>>'{run,key}' IS NOT NULL AND detail->>'step' IS NOT NULL"
 _GENERATED_COLUMNS = (
     ("run", 'text COLLATE "C"', _RUN_NAME),
-    ("apart", "text", f"CASE WHEN {_IS_JOINED} THEN '' ELSE uid END"),  # what tells it from others of its run and step
+    (
+        "apart",
+        "text",
+        f"CASE WHEN {_IS_JOINED} THEN '' ELSE uid END",
+    ),  # distinguishes it from others of its run and step
     ('"user"', "text", "detail#>>'{run,user}'"),
     ("account", "text", "detail#>>'{run,account}'"),
     ('"partition"', "text", "detail#>>'{run,partition}'"),
@@ -39,7 +43,7 @@ _GENERATED_COLUMNS = (
     ("is_restorable", "boolean", _IS_RESTORABLE),
 )
 
-# One row for each save and restore. The slowest part is that which took longest by the clock of its own node.
+# One row for each save and restore. The slowest part is the longest by the clock of its own node.
 _CHECKPOINTS_BY_STEP = """CREATE VIEW ckptprof.checkpoints_by_step AS
 SELECT run, kind, step, parts, run_nodes, is_joined, started,
     (started AT TIME ZONE 'UTC')::date AS day, job, "user", account, "partition",

@@ -1,7 +1,7 @@
-"""Putting what a node's database has onto the server: all of a batch and how far it was taken, or none of it.
+"""Writes a node's changes to the server: a whole batch and the position after it, or nothing.
 
-The server keeps how far, in the transaction that takes the events: whatever is killed when, nothing is lost and nothing
-is there twice, and a server that is set back to a backup is given again what it lacks (ADR 0018).
+The server stores the position in the transaction of the events: after a kill at any time nothing is lost and nothing
+is duplicated, and a server restored from a backup gets the missing events again (ADR 0018).
 """
 
 from __future__ import annotations
@@ -39,33 +39,31 @@ _UPSERT_SESSION = _INSERT_SESSION.on_conflict_do_update(
     set_={name: _INSERT_SESSION.excluded[name] for name in Session.__struct_fields__},
     where=sessions.c.end_ns <= _INSERT_SESSION.excluded.end_ns,
 )
-MAX_REFUSED_BYTES = 64 << 10  # bytes of an event that was refused
+MAX_REFUSED_BYTES = 64 << 10  # of a refused event
 _MAX_REASON_CHARACTERS = 500  # characters
-_MAX_UID_CHARACTERS = 200  # characters; more than 2.7 kB do not fit into an index
+_MAX_UID_CHARACTERS = 200  # more than 2.7 kB do not fit into an index
 _STATEMENT_TIMEOUT_MS = 60_000  # of a statement
 _LOCKED = "55P03"  # lock_not_available
 _DAY_NS = 86_400_000_000_000
 
 
 class ServerSink:
-    """One node's database on one server, for as long as it is connected; every method raises StoreError."""
+    """One node's database on one server, during one connection; every method raises StoreError."""
 
     def __init__(self, connection: Connection, node: str, database: str) -> None:
-        """`database` is told by the uid of its first session."""
+        """`database`: the uid of its first session."""
         self._connection = connection
         self._key = {"node": node, "database": database}
         self._partitioned_days: set[int] = set()
-        self._session_ends: dict[
-            str, tuple[int, bool]
-        ] = {}  # by its uid, the end of a session, and whether it was clean
+        self._session_ends: dict[str, tuple[int, bool]] = {}  # uid of a session -> (its end, "clean")
         server_migrations.check_version(connection)
         connection.rollback()
 
     def shipped_position(self, own_sessions: Sequence[Session], newest: int) -> ShippedPosition:
         """Read how far this database was shipped; `newest` is its last change.
 
-        One that was set back to a copy lacks a session that the server has, or its end, and one that was made anew
-        in the place of a damaged one has fewer changes; both are taken from their begin.
+        A database restored from a copy lacks a session that the server has, or its end; one recreated after damage has
+        fewer changes. Both are shipped from the start.
         """
         ends = {one.uid: one.end_ns for one in own_sessions}
         is_own_session = [sessions.c[name] == value for name, value in self._key.items()]
@@ -82,7 +80,7 @@ class ServerSink:
             return msgspec.structs.replace(shipped, change=0)
 
     def put_batch(self, batch: ChangeBatch) -> ShippedPosition:
-        """Take a batch; return how far the database is taken then, which may be elsewhere: another one was faster."""
+        """Write a batch; return the position then, which differs if another shipper was faster."""
         self._add_partitions(batch.events)
         with self._transaction():
             self._connection.execute(self._insert_first_row())
@@ -110,7 +108,7 @@ class ServerSink:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Begin a transaction, which ends by itself if somebody locks the tables for long."""
+        """Start a transaction, which fails if the tables are locked for long."""
         with self._connection.begin():
             self._connection.execute(text(f"SET LOCAL statement_timeout = {_STATEMENT_TIMEOUT_MS}"))
             yield
@@ -127,9 +125,9 @@ class ServerSink:
         return None if row is None else ShippedPosition(change=row["change"], last_id=row["last_id"], lost=row["lost"])
 
     def _add_partitions(self, events: Sequence[ChangedCheckpoint]) -> None:
-        """Have a partition for each day; each in a transaction of its own, for it is locked for that long.
+        """Create a partition for each day, each in its own transaction, since it is locked for that time.
 
-        Where others read for long, the rows of the day go to the partition for all other times until the next turn.
+        While readers block it, the rows of the day go to the default partition until the next turn.
         """
         for day in {event.first_start_ns // _DAY_NS for event in events} - self._partitioned_days:
             try:
@@ -141,7 +139,7 @@ class ServerSink:
             self._partitioned_days.add(day)
 
     def _insert_events(self, events: Sequence[ChangedCheckpoint]) -> None:
-        """Insert what is new and replace what is older; what the server refuses is in nobody's way."""
+        """Insert new events and replace older ones; events that the server refuses are quarantined."""
         if not events:
             return
         node = self._key["node"]

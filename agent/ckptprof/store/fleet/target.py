@@ -1,4 +1,4 @@
-"""The server of a fleet as a URL tells it: where it is and how it is trusted, and never a secret.
+"""The server of a fleet by its URL: address and TLS options, never a secret.
 
 A password comes from $CREDENTIALS_DIRECTORY (systemd's LoadCredential=), from a file that its owner alone may read, or
 from libpq's own ~/.pgpass, which has the same rule; never from arguments or the environment, which others can see.
@@ -30,16 +30,16 @@ _CA_BUNDLES = (  # of Debian and SUSE, and of Red Hat
 
 
 class ServerUnreachableError(StoreError):
-    """The server cannot be reached, or broke off; later it may answer."""
+    """The server cannot be reached, or closed the connection; a retry may succeed."""
 
     def __init__(self, message: str, *, hint: str | None = None, retry_after_seconds: float = 0.0) -> None:
-        """`later_seconds`: before that it does not want to be asked again."""
+        """`retry_after_seconds`: the server wants no request before that."""
         super().__init__(message, hint=hint)
         self.retry_after_seconds = retry_after_seconds
 
 
 class ServerTarget(msgspec.Struct, frozen=True):
-    """A PostgreSQL database, and who asks."""
+    """A PostgreSQL database, with the user."""
 
     url: str  # as it was given
     parameters: dict[str, str]  # of libpq, without a password
@@ -53,7 +53,7 @@ def parse_target(url: str) -> ServerTarget:
             parts.port,
             dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))),
         )
-    except ValueError:  # whose text has what stands after a colon, which may be a password
+    except ValueError:  # whose text includes the part after a colon, which may be a password
         raise UsageError("not a database URL", hint=_URL_HINT) from None
     if parts.password is not None or "password" in options or "@" in parts.path + parts.query + parts.fragment:
         raise UsageError(
@@ -131,6 +131,6 @@ def _read_first_line(path: Path, *, is_private: bool) -> str:
 
 
 def clear_libpq_environment() -> None:
-    """Forget what libpq would take from the environment: where it connects is in the URL, a secret never here."""
+    """Remove libpq's variables from the environment: the target is in the URL, and a secret never here."""
     for name in [name for name in os.environ if name.startswith("PG") and name != "PGPASSFILE"]:
         del os.environ[name]

@@ -1,1 +1,1 @@
-"""What counters were over time: the codec of blocks, strips of points in the tables, and the reading of them."""
+"""Counters over time: the codec of blocks, strips of points in the tables, and their reader."""

@@ -47,7 +47,7 @@ _SWAP = sys.byteorder == "big"
 
 
 class BlockError(ValueError):
-    """Bytes that are no block, or a block that claims more than it may hold."""
+    """The bytes are no block, or one that declares more than the limit."""
 
 
 def encode(
@@ -76,7 +76,7 @@ def encode(
     streams = [bytes(kinds) + b"".join(heads), *plane_streams]
     size = sum(map(len, streams))
     header = _HEADER.pack(VERSION, 0, len(columns), points, time_unit_ns, size)
-    if size <= _SMALL_BYTES:  # most of its time would go into setting up a large window
+    if size <= _SMALL_BYTES:  # most of the time would be spent on setting up a large window
         deflater = zlib.compressobj(compression, zlib.DEFLATED, 12, 5, zlib.Z_FILTERED)
         return b"".join((header, deflater.compress(b"".join(streams)), deflater.flush()))
     deflater = zlib.compressobj(compression, zlib.DEFLATED, 15, 9, zlib.Z_FILTERED)
@@ -90,7 +90,7 @@ def encode(
 def decode(block: bytes, max_bytes: int) -> tuple[list[int], list[list[int | None]]]:
     """Decode a block into times (ns) and columns.
 
-    `max_bytes` bounds what the points may take at 8 bytes a value. Raises BlockError.
+    `max_bytes`: limit of the points at 8 bytes a value. Raises BlockError.
     """
     try:
         version, _, width, points, unit, size = _HEADER.unpack_from(block)
@@ -216,7 +216,7 @@ def _pack_bits(plane: bytes | bytearray) -> bytes:
 
 
 class _BodyReader:
-    """Takes an inflated body apart."""
+    """Parses an inflated body."""
 
     def __init__(self, body: bytes) -> None:
         self._body = body

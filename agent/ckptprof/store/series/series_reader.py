@@ -20,8 +20,8 @@ def read_series(
 ) -> Strip:
     """Read the cumulative counters and gauges of an entity, as the kernel gave them.
 
-    Without a step: every stored point; between two points a counter did not move, or moved evenly. With one: the values
-    at each multiple of it in the spans that were watched, None: in all. Raises StoreError if that would be too long,
+    Without a step: every stored point; between two points a counter did not change, or rose evenly. With it: values
+    at each multiple of it in the recorded spans, None: in all. Raises StoreError if that would be too long,
     BlockError if a block is damaged.
     """
     entity_row = connection.execute(compiled.ENTITY, {"known": entity}).fetchone()

@@ -1,4 +1,4 @@
-"""Points of one entity over time: what is done to them, on plain lists, and their blocks in the tables.
+"""Points of one entity over time: operations on them as plain lists, and their blocks in the tables.
 
 Blocks have ids by period and entity, layouts for the names of fields, and times in the store's precision.
 """
@@ -133,14 +133,14 @@ def split_id(identity: int) -> tuple[int, int]:
 
 
 class EntityCatalogue:
-    """The numbers of entities and layouts, remembered; forget them when a transaction fails."""
+    """Cache of the numbers of entities and layouts; call `forget` when a transaction fails."""
 
     def __init__(self) -> None:
         self._entities: dict[str, int] = {}
         self._layouts: dict[tuple[str, ...], int] = {}
 
     def forget(self) -> None:
-        """Ask the database again."""
+        """Discard the cached numbers, so that they are read again."""
         self._entities.clear()
         self._layouts.clear()
 
@@ -181,7 +181,7 @@ def decode_strip(layout: int, data: bytes, layouts: Mapping[int, tuple[str, ...]
         raise BlockError(f"layout {layout} is not known")
     times, columns = decode(data, MAX_BLOCK_BYTES)
     if read_time_unit(data) not in (TIME_UNIT_NS, ROLLUP_UNIT_NS):
-        raise BlockError("a block in another unit of time")  # it would lie in other years, and fill those in between
+        raise BlockError("a block in another unit of time")  # its times would be years off
     if len(columns) != len(fields):
         raise BlockError("a block that does not fit its layout")
     return Strip(times, dict(zip(fields, columns, strict=True)))

@@ -1,6 +1,6 @@
-"""The tables, and each statement that a recorder runs: said with SQLAlchemy, and compiled for who does not load it.
+"""The tables, and each statement of a recorder: in SQLAlchemy, and compiled to text for processes without it.
 
-What is here is light, as `compiled` is; `schema`, `statements` and `queries` bring SQLAlchemy with them.
+This module and `compiled` do not import SQLAlchemy; `schema` and `statements` do.
 """
 
 PLAIN_COLUMNS = (

@@ -1,4 +1,4 @@
-"""What `statements` says, as the SQL of SQLite. Generated: CKPTPROF_UPDATE_GOLDEN=1 regenerates it."""
+"""The statements of `statements`, as SQL of SQLite. Generated: CKPTPROF_UPDATE_GOLDEN=1 regenerates it."""
 
 TABLES = {
     "checkpoints": """CREATE TABLE checkpoints ( id INTEGER PRIMARY KEY AUTOINCREMENT, uid TEXT NOT NULL, kind TEXT NOT

@@ -12,7 +12,7 @@ metadata = sa.MetaData()
 
 
 class _BooleanInteger(sa.Boolean):
-    __visit_name__ = "INTEGER"  # as SQLite names what it keeps
+    __visit_name__ = "INTEGER"  # the type that SQLite stores
 
 
 def _text(name: str, *, nullable: bool = False, unique: bool = False, default: str | None = None) -> sa.Column[str]:
@@ -93,22 +93,24 @@ checkpoints = sa.Table(
     _integer("storage_bytes", nullable=True),
     _text("cache", nullable=True),
     _text("cost", nullable=True),  # JSON
-    _text("measures", nullable=True),  # JSON without what was not seen; a hundred times as long as the verdict
+    _text("measures", nullable=True),  # JSON without null values; a hundred times as long as the verdict
     _text("blocked", default="[]"),  # JSON, a list of [start, end]
-    _integer("committed_ns", nullable=True),  # this and what follows: of the JSON above, for views and other programs
+    _integer(
+        "committed_ns", nullable=True
+    ),  # this and the next ones: copies from the JSON, for views and other programs
     _text("limit", nullable=True),
     _real("limit_seconds"),
     _real("limit_confidence"),
     _real("expected_seconds"),
     _real("gpu_seconds"),
-    _blob("progress", nullable=True),  # a block of the points of all streams (progress.py)
+    _blob("progress", nullable=True),  # a block of the points of all streams
     _integer("progress_left_out", default=0),
     _text("sent", nullable=True),  # JSON
     _text("run", nullable=True),  # JSON, as are the next two
     _text("place", nullable=True),
     _text("clock", nullable=True),
     _integer("owner", nullable=True),
-    _integer("stored_bytes", default=5600),  # about what it takes here, without its measures
+    _integer("stored_bytes", default=5600),  # its approximate size in the database, without its measures
     sa.Index("checkpoints_by_start", "start_ns"),
     sa.Index("checkpoints_by_owner", "owner", "start_ns", "stored_bytes"),
     sqlite_autoincrement=True,
@@ -168,15 +170,15 @@ devices = sa.Table(
     _integer("max_in_flight", nullable=True),
     sqlite_with_rowid=False,
 )
-outbox = sa.Table(  # of each checkpoint its last change
+outbox = sa.Table(  # the last change of each checkpoint
     "outbox",
     metadata,
-    _id("change"),  # rises with each; none is used twice
+    _id("change"),  # rising, never reused
     sa.Column(
         "checkpoint_id", sa.Integer, sa.ForeignKey("checkpoints.id", ondelete="CASCADE"), nullable=False, unique=True
     ),
     _integer("revision"),  # how often it was stored, this time included
-    _integer("first_start_ns"),  # when it began as it was stored first
+    _integer("first_start_ns"),  # its start as first stored
     sqlite_autoincrement=True,
 )
 pending = sa.Table(
@@ -186,7 +188,7 @@ entities = sa.Table(
     "entities", metadata, _id(), _text("name", unique=True), _integer("observed_ns"), sqlite_autoincrement=True
 )
 layouts = sa.Table("layouts", metadata, _id(), _text("fields", unique=True))
-# Of minutes as they were written, of hours in full resolution, and of days the values at the end of each minute
+# Minutes as written, hours in full resolution, and days with the values at the end of each minute
 blocks = sa.Table(
     sa.quoted_name("{0}", quote=False), sa.MetaData(), _id(), _integer("layout"), _blob("data")
 )  # its name is filled in where a statement is run

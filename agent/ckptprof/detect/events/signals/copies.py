@@ -1,4 +1,4 @@
-"""Copies: the same processes read elsewhere what they write, at the same time."""
+"""Signals for copies: the same processes read in one place what they write to another, at the same time."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _find_counterparts(event: EventContext) -> list[Transfer]:
 
 
 def _is_of_another_step(part: Transfer, other: Transfer) -> bool:
-    """Return whether it is the state of another step, which has the same size."""
+    """Compare steps: states of different steps have the same size."""
     steps = part.name.step, parse_name(other.path).step
     return None not in steps and steps[0] != steps[1]
 

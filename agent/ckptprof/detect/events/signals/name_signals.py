@@ -57,17 +57,17 @@ def has_step(event: EventContext) -> str | None:
 
 
 def has_word(event: EventContext) -> bool:
-    """Return whether its name has a word for checkpoints, and no step."""
+    """Word for checkpoints in its name, and no step."""
     return event.candidate.step is None and _has_hint(event)
 
 
 def has_data_word(event: EventContext) -> bool:
-    """Return whether its name has a word for data sets or results."""
+    """Word for data sets or results in its name."""
     return _holds_for_most_bytes(event, lambda part: part.name.data)
 
 
 def is_in_cache_or_package(event: EventContext) -> bool:
-    """Return whether it is in a place of caches, packages or databases."""
+    """Location in a cache, a package or a database."""
     return _holds_for_most_bytes(event, lambda part: NOT_OF_JOBS.search(part.path))
 
 
@@ -79,7 +79,7 @@ def foreign_kind(event: EventContext) -> str | None:
 
 
 def is_downloaded(event: EventContext) -> bool:
-    """Return whether it is in a model hub's cache, or has a name of unfinished downloads.
+    """Location in a model hub's cache, or the name of an unfinished download.
 
     Saves have such names, too, until they are complete: those of trainers, or of processes with numpy that count steps.
     """

@@ -48,7 +48,7 @@ _LARGEST_PIECE_BYTES = 16 << 20  # the buffers of hubs' clients and trackers
 
 
 def reads_even_pieces(event: EventContext) -> bool:
-    """Return whether it was read from end to end in even pieces, without memory to show for it."""
+    """Even pieces, read from end to end without growth of memory."""
     if event.reads_even_pieces is None:
         event.reads_even_pieces = (
             not event.writes and bool(_large_files(event.parts)) and _is_read_in_even_pieces(event)
@@ -57,24 +57,24 @@ def reads_even_pieces(event: EventContext) -> bool:
 
 
 def is_not_retained(event: EventContext) -> bool:
-    """Return whether memory did not grow by the bytes read: a loaded model stays in memory."""
+    """No growth of memory by the bytes read: a loaded model stays in memory."""
     share = _retained_share(event)
     return share is not None and share < _MAX_UNRETAINED_SHARE and reads_even_pieces(event)
 
 
 def is_process_unobserved(event: EventContext) -> bool:
-    """Return whether its processes ended before they were polled: a restoring process continues."""
+    """End of its processes before they were polled: a restoring process continues."""
     return all(event.world.jobs.info(process) is None for process in event.processes) and reads_even_pieces(event)
 
 
 def is_uploaded_by_writer(event: EventContext) -> bool:
-    """Return whether another thread of the process that wrote it read it from end to end."""
+    """Read from end to end by another thread of its writer."""
     big = _large_files(event.parts)
     return reads_even_pieces(event) and all(_is_read_by_other_threads(part, event) for part in big)
 
 
 def is_sent_on(event: EventContext) -> bool:
-    """Return whether its processes sent as much to ports of object stores at the same time, as uploads do.
+    """As many bytes sent by its processes to ports of object stores at the same time, as in uploads.
 
     It may be read several times, to be hashed first. A rank that shares its restored state sends it elsewhere.
     """
@@ -85,7 +85,7 @@ def is_sent_on(event: EventContext) -> bool:
 
 
 def is_received(event: EventContext) -> bool:
-    """Return whether as much was received over the network as was written, at the same time."""
+    """As many bytes received over the network as written, at the same time."""
     if not event.writes or event.bytes < _MIN_RECEIVED_BYTES or event.has_rank:
         return False
     training_signs = (event.is_training, event.candidate.step is not None, bool(event.series))
@@ -116,7 +116,7 @@ def _is_read_in_even_pieces(event: EventContext) -> bool:
 
 
 def _is_read_by_other_threads(part: Transfer, event: EventContext) -> bool:
-    """Return whether the process wrote the file itself, and only its other threads read it."""
+    """Return True if the process wrote the file itself, and only its other threads read it."""
     author = event.known.history.author_of(part.path)
     if author is None or part.process not in author.processes:
         return False
@@ -153,10 +153,10 @@ def _large_files(group: Iterable[Transfer]) -> list[Transfer]:
 def _is_in_even_pieces(
     group: Sequence[Transfer], counters: Sequence[ProcessInterval] | None, *, pooled: bool, exits_at_once: bool
 ) -> bool:
-    """Return whether every large file was read from start to end, in pieces of one size.
+    """Recognise reads of every large file from start to end, in pieces of one size.
 
-    `counters`: intervals of their process, if it is the only one; `pooled`: threads may share one file; `over`: the
-    process ended right after the read.
+    `counters`: intervals of their process, if it is the only one; `pooled`: threads may share one file;
+    `exits_at_once`: the process ended right after the read.
     """
     big = _large_files(group)
     if level_of(group) is Level.TRACE:
@@ -167,7 +167,7 @@ def _is_in_even_pieces(
 
 
 def _is_written_in_even_pieces(group: Sequence[Transfer], counters: Sequence[ProcessInterval] | None) -> bool:
-    """Return whether every large file was written from its start, in pieces of one size, page by page."""
+    """Recognise writes of every large file from its start, in pieces of one size, page by page."""
     big = _large_files(group)
     if level_of(group) is Level.TRACE:
         return all(_is_written_evenly(one) for one in big)
@@ -207,7 +207,7 @@ def _retained_and_observed(group: Sequence[Transfer], histories: Iterable[Proces
 
 
 def _is_sequential_in_one_size(transfer: Transfer, *, pooled: bool) -> bool:
-    """Return whether the operations of each thread run in order from the file's start, in one size."""
+    """Recognise operations of each thread in order from the file's start, in one size."""
     sums = transfer.operations
     if sums is None or not transfer.threads:
         return False
@@ -226,7 +226,7 @@ def _is_sequential_in_one_size(transfer: Transfer, *, pooled: bool) -> bool:
 
 
 def _is_written_evenly(transfer: Transfer) -> bool:
-    """Return whether it was written from end to end, nearly all of it in pieces of the most common size."""
+    """Recognise writes from end to end, nearly all in pieces of the most common size."""
     sums = transfer.operations
     if sums is None or not _is_sequential_in_one_size(transfer, pooled=False):
         return False
@@ -251,9 +251,9 @@ def _retained_bytes(intervals: Iterable[ProcessInterval]) -> int:
 
 
 def _advances_to_end(big: Iterable[Transfer], *, exits_at_once: bool) -> bool:
-    """Return whether each file's position advanced to its end, and never back.
+    """Recognise positions that advance to the end of each file, and never back.
 
-    Of a process that ended before the next sample the end was not observed.
+    If a process ended before the next sample, its end position was not observed.
     """
     has_advanced = False
     for one in big:
@@ -274,7 +274,7 @@ def _stops_on_grid(big: Iterable[Transfer], *, min_positions: int) -> bool:
 
 
 def _has_even_calls(intervals: Sequence[ProcessInterval]) -> bool:
-    """Return whether a process read in pieces of one size: a power of two, or the same in each interval."""
+    """Recognise reads in pieces of one size: a power of two, or the same in each interval."""
     calls = [
         (one.returned_bytes, one.reads) for one in intervals if one.returned_bytes >= HEADER_BYTES and one.reads > 0
     ]

@@ -29,13 +29,13 @@ def match_runtime(event: EventContext) -> SignalMatch | None:
 
 
 def is_process_unknown(event: EventContext) -> bool:
-    """Return whether all of its processes ended before they were identified."""
+    """End of all its processes before they were described."""
     ended = event.world.ended
     return event.world.runtimes(event.processes) is None and all(one in ended for one in event.processes)
 
 
 def computes(event: EventContext) -> bool:
-    """Return whether a writer spends its time in its own code, not on its files: it makes what it writes."""
+    """CPU time of a writer in its own code, not in file I/O: it computes what it writes."""
     if not event.writes or is_row_of_data(event):
         return False
     for process in event.processes:
@@ -46,28 +46,28 @@ def computes(event: EventContext) -> bool:
 
 
 def is_tool(event: EventContext) -> bool:
-    """Return whether a program that copies, packs, sends or fetches wrote or read it."""
+    """Written or read by a program that copies, packs, sends or fetches."""
     return any(map(event.world.jobs.is_mover, event.producers))
 
 
 def is_service(event: EventContext) -> bool:
-    """Return whether a program that installs, builds, serves, tests or logs wrote or read it."""
+    """Written or read by a program that installs, builds, serves, tests or logs."""
     jobs = event.world.jobs
     return any(jobs.is_tool(process) and not jobs.is_mover(process) for process in event.processes)
 
 
 def is_renamed(event: EventContext) -> bool:
-    """Return whether it had a temporary name first: no reader ever sees half of it."""
+    """Temporary name at first: no reader ever gets an incomplete file."""
     return event.writes and any(part.earlier_path is not None for part in event.parts)
 
 
 def is_appended(event: EventContext) -> bool:
-    """Return whether most of it was written with O_APPEND, as logs are."""
+    """Mostly written with O_APPEND, as logs are."""
     return event.writes and not event.holds_for_most_bytes(lambda part: not part.append)
 
 
 def is_random_access(event: EventContext) -> bool:
-    """Return whether small operations do not follow each other, as in databases."""
+    """Small operations at scattered offsets, as in databases."""
     sums = [part.operations for part in event.parts if part.operations is not None]
     transferred = sum(one.bytes for one in sums)
     operations = sum(one.number for one in sums)

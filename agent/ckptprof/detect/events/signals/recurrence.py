@@ -46,29 +46,29 @@ def even_period_ns(earlier: list[HistoryEvent], last: EventContext | HistoryEven
 
 
 def overwrites(event: EventContext) -> bool:
-    """Return whether it rewrites the same file: only the last state is wanted."""
+    """Equal path of an earlier event, rewritten: only the last state is needed."""
     return any(not earlier.paths.isdisjoint(event.largest_paths) for earlier in _similar_earlier(event))
 
 
 def rotates(event: EventContext) -> bool:
-    """Return whether the job deleted older ones of the same shape: only the last few states are wanted."""
+    """Older files of the same shape were deleted by the job: only the last few states are needed."""
     return event.writes and event.is_rotated
 
 
 def was_resumed(event: EventContext) -> bool:
-    """Return whether a later run of its program resumed from the last of this series."""
+    """Later run of its program that restored the last event of this series."""
     return event.writes and event.known.history.was_resumed(event.history_event)
 
 
 def is_numbered_onwards(event: EventContext) -> bool:
-    """Return whether numbered pieces continue counting: those of a checkpoint restart with each save."""
+    """Numbered pieces that continue counting: those of a checkpoint restart with each save."""
     if not event.writes or _has_certain_name(event):
         return False
     return _is_file_series(event) or _continues_numbering(event)
 
 
 def is_row_of_data(event: EventContext) -> bool:
-    """Return whether its recurrence is no evidence: no name is a checkpoint's, and data sets grow so, too.
+    """Recurrence without weight: no name is a checkpoint's, and data sets grow in the same way.
 
     Results of a model come from the training process with each evaluation: that rhythm is no sign of a state.
     """
@@ -76,7 +76,7 @@ def is_row_of_data(event: EventContext) -> bool:
 
 
 def _is_nameless(event: EventContext) -> bool:
-    """Return whether no word, step, framework, marker, rank or clean-up distinguishes it from data."""
+    """Return True if no word, step, framework, marker, rank or clean-up distinguishes it from data."""
     return not (_has_certain_name(event) or event.has_rank or event.is_rotated or event.has_word_or_step)
 
 
@@ -123,7 +123,7 @@ def _is_file_series(event: EventContext) -> bool:
 
 
 def _continues_numbering(event: EventContext) -> bool:
-    """Return whether its files are alongside earlier ones and continue their numbers."""
+    """Return True if its files are in the folder of earlier ones and continue their numbers."""
     before = {path for earlier in event.series for path in earlier.paths}
     own = {part.path for part in event.largest_parts}
     if not before or own & before or event.is_rotated:

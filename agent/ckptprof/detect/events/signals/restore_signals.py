@@ -17,12 +17,12 @@ from ckptprof.detect.world.spans import Span
 
 
 def is_read_back(event: EventContext) -> bool:
-    """Return whether most of it was recognised as saved before."""
+    """Most of its bytes are in files of earlier saves."""
     return not event.writes and event.holds_for_most_bytes(lambda part: event.known.transfers.saved.contains(part.path))
 
 
 def is_read_by_later_run(event: EventContext) -> bool:
-    """Return whether an earlier run of the same program wrote one of its files, whatever it was classified as."""
+    """One of its files was written by an earlier run of the same program, in an event of any kind."""
     own = event.history_event
     authors = {path: event.known.history.author_of(path) for path in (event.largest_paths if not event.writes else ())}
     return any(
@@ -35,11 +35,11 @@ def is_read_by_later_run(event: EventContext) -> bool:
 
 
 def is_handed_over(event: EventContext) -> bool:
-    """Return whether worker processes pass files to the process that started them, and no name is a checkpoint's.
+    """Files passed by worker processes to the process that started them, without a checkpoint's name.
 
-    Actors play, generators make samples, and the trainer reads all of their files while it continues. A state goes the
-    other way: the trainer writes it, and a process started later reads it; a trainer that returns to the best of many
-    such states reads one.
+    Actors and generators write samples, and the trainer reads all these files during training. A state goes the other
+    way: the trainer writes it, and a process started later reads it; a trainer that returns to the best of many states
+    reads one.
     """
     if not event.has_weak_name or not (
         event.writes or all(_is_made_for_reader(event, path) for path in event.largest_paths)
@@ -63,7 +63,7 @@ def is_handed_over(event: EventContext) -> bool:
 
 
 def _is_made_for_reader(event: EventContext, path: str) -> bool:
-    """Return whether a file was its author's only one of that shape, and the author started after the reader."""
+    """Return True if the file was its author's only one of that shape, and the author started after the reader."""
     author = event.known.history.author_of(path)
     return (
         author is not None
@@ -77,9 +77,9 @@ def _started_later(author: HistoryEvent, reader: HistoryEvent) -> bool:
 
 
 def is_resumed_from(event: EventContext) -> bool:
-    """Return whether it is the last of what an earlier run of its program wrote in even periods, and the only one read.
+    """Last file that an earlier run of its program wrote in even periods, and the only one read.
 
-    A resuming run wants the last state; a cache, a data set or a log is read piece by piece.
+    A resuming run needs the last state; a cache, a data set or a log is read piece by piece.
     """
     return (
         is_read_by_later_run(event)
@@ -103,14 +103,14 @@ def _reads_other_files(event: EventContext) -> bool:
 
 
 def is_read_during_save(event: EventContext) -> bool:
-    """Return whether it is read for a save: during one, or as one of several that its processes saved."""
+    """Read for a save: during one, or as one of several that its processes saved."""
     return not event.writes and (_reads_several_saves(event) or _is_part_of_save(event))
 
 
 def _reads_several_saves(event: EventContext) -> bool:
-    """Return whether its processes read several of their own saves of a series in a row, each whole.
+    """Return True if its processes read several of their own saves of a series in a row, each completely.
 
-    They average them, or choose one: no run resumes from two.
+    They average them, or choose one: no run resumes from two states.
     """
     window = event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS
     for process in event.first_processes:
@@ -127,7 +127,7 @@ def _files_read_whole(event: EventContext, process: ProcessKey, span: Span) -> l
 
 
 def _is_part_of_save(event: EventContext) -> bool:
-    """Return whether its processes saved just before it and continued right after it: it is part of that save.
+    """Return True if its processes saved just before it and continued right after it: it is part of that save.
 
     States are averaged or merged, or a save is checked. A process that saves another step, or the same files again, has
     restored between two saves; but not one that replaces them at once by less, as without the optimizer.
@@ -136,7 +136,7 @@ def _is_part_of_save(event: EventContext) -> bool:
 
 
 def _is_rewritten_smaller(event: EventContext) -> bool:
-    """Return whether the processes that read most of it rewrote it right away, and smaller."""
+    """Return True if the processes that read most of it rewrote it at once, with fewer bytes."""
     recent = event.known.transfers.recent
     written: dict[tuple[ProcessKey, str], list[Transfer]] = {}
     for one in itertools.chain.from_iterable(map(recent.written_by, event.processes)):
@@ -178,7 +178,7 @@ def _is_between_writes(event: EventContext) -> bool:
 
 
 def is_read_as_data_set(event: EventContext) -> bool:
-    """Return whether files of one shape are read in a row or repeatedly, without a checkpoint's name: a data set."""
+    """Files of one shape read in a row or repeatedly, without a checkpoint's name: a data set."""
     if event.writes or not event.has_weak_name or event.has_word_or_step:
         return False
     if event.known.transfers.saved.contains(event.largest_paths[0]):

@@ -22,28 +22,28 @@ def came_in_answers(event: EventContext) -> str | None:
 
 
 def sent_too_much(event: EventContext) -> bool:
-    """Return whether its processes sent more than requests at the same time: gradients, calls."""
+    """More bytes sent by its processes than requests, at the same time: gradients, calls."""
     counted = sum(part.sending.returned_bytes for part in event.parts if part.sending is not None)
     sent_by_sockets = transferred_by_sockets(event, event.start_ns, event.end_ns + CONCURRENT_NS).sent_bytes
     return max(sent_by_sockets, counted) >= LITTLE_SHARE * event.bytes
 
 
 def wrote_files(event: EventContext) -> bool:
-    """Return whether its processes wrote as much to files at the same time: a download, whoever reads it later."""
+    """As many bytes written to files by its processes at the same time: a download, to be read later."""
     until_ns = event.end_ns + CONCURRENT_NS
     recent = event.known.transfers.recent
     return sum(recent.written_bytes(one, event.start_ns, until_ns) for one in event.processes) >= HALF * event.bytes
 
 
 def received_before(event: EventContext) -> bool:
-    """Return whether its processes had received as much from there, or had saved: they were training by then."""
+    """Earlier reception of as much from there, or earlier saves: its processes were training already."""
     own, history = event.history_event, event.known.history
     before = (one for one in event.series if one.processes & own.processes)
     return any(one.bytes >= HALF * own.bytes for one in before) or history.has_saved(own.processes)
 
 
 def saved_before(event: EventContext) -> bool:
-    """Return whether an earlier run of its program saved as much: together, or each rank fetched all of it."""
+    """As many bytes saved by an earlier run of its program: in sum, or each rank fetched all of it."""
     own = event.history_event
     sizes = {own.bytes}
     by_process = bytes_by_process(event)
@@ -60,9 +60,9 @@ def saved_before(event: EventContext) -> bool:
 
 
 def _contains_state(event: EventContext, state: HistoryEvent) -> bool:
-    """Return whether it is a state plus prefetched bytes, and the run that saved fetched no such data.
+    """Return True if it may be a state plus prefetched bytes, and the run that saved fetched no such data.
 
-    A state is read here and there: its head, its end, its head again. With prefetch some of it is fetched twice.
+    A state is read at several places: its head, its end, its head again. With prefetch some of it is fetched twice.
     """
     own = event.history_event
     prefetch_bytes = min(_PREFETCH_BYTES, _MAX_PREFETCHES * state.bytes)
@@ -76,7 +76,7 @@ def _contains_state(event: EventContext, state: HistoryEvent) -> bool:
 
 
 def _has_ended(event: EventContext, state: HistoryEvent) -> bool:
-    """Return whether the saving run had ended: else its own loaders, or concurrent jobs, are fetching."""
+    """Return True if the saving run had ended: else its own loaders, or concurrent jobs, are fetching."""
     world = event.world
     return not any(
         process in event.history_event.processes

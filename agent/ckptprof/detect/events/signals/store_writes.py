@@ -1,6 +1,6 @@
 """Signals for saves sent to an object store, against everything else that a process sends.
 
-They are its other activity, and what its program saved, or resumed from, before.
+They use the process's other activity, and earlier saves and restores of its program.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def part_text(event: EventContext) -> str | None:
 
 
 def is_answered_at_length(event: EventContext) -> bool:
-    """Return whether its processes received more than the answers to uploads.
+    """More bytes received by its processes than answers to uploads.
 
     During it, over any connection: gradients, calls of services, a data set. Since the previous one of its series, from
     such ports: federated rounds send a state and fetch the next.
@@ -97,13 +97,13 @@ def bytes_by_process(event: EventContext) -> list[int]:
 
 
 def was_fetched(event: EventContext) -> bool:
-    """Return whether its job fetched as much from there at its start, and not again since."""
+    """As many bytes fetched from there by its job at its start, and not again since."""
     deferred = event.known.deferred.fetched_by(event.job, event.history_event, event.known.history)
     return any(is_same_state_size(one.event.bytes, event.bytes, ALL_SHARE) for one in deferred)
 
 
 def is_as_large_as_state(event: EventContext) -> bool:
-    """Return whether its program has saved as much otherwise: to files, or in an earlier run."""
+    """As many bytes saved by its program in another way: to files, or in an earlier run."""
     own = event.history_event
     return any(
         is_same_state_size(state.bytes, own.bytes, ALL_SHARE) and own.may_be_same_state(state)
@@ -113,7 +113,7 @@ def is_as_large_as_state(event: EventContext) -> bool:
 
 
 def is_read_from_files(event: EventContext) -> bool:
-    """Return whether its processes read as much at the same time: files are uploaded, whoever wrote them."""
+    """As many bytes read from files by its processes at the same time: an upload of files."""
     span = event.start_ns - CONCURRENT_NS, event.end_ns
     read = sum(event.world.histories[process].returned_bytes(*span) for process in event.processes)
     return max(read, _touched_bytes(event, *span)) >= HALF * event.bytes
@@ -131,7 +131,7 @@ def _touched_bytes(event: EventContext, start_ns: int, end_ns: int) -> int:
 
 
 def is_also_written_to_files(event: EventContext) -> bool:
-    """Return whether its processes wrote as much to files just before or at the same time: those show the save."""
+    """As many bytes written to files by its processes just before or at the same time: those are the save."""
     recent = event.known.transfers.recent
     window = event.start_ns - COMMIT_NS, event.end_ns
     grown = sum(recent.written_bytes(one, *window) for one in event.processes)
@@ -140,7 +140,7 @@ def is_also_written_to_files(event: EventContext) -> bool:
 
 
 def is_small_of_memory(event: EventContext) -> bool:
-    """Return whether it is little of its processes' memory, or that was not sampled: a state is much of it."""
+    """Small share of its processes' memory, or that was not sampled: a state is a large share."""
     changes = (event.world.usage.memory_changes(one, event.start_ns, event.end_ns) for one in event.processes)
     memory_bytes = sum(max(change.level_bytes for change in one) if one else 0 for one in changes)
     return not memory_bytes or event.bytes < LITTLE_SHARE * memory_bytes

@@ -1,4 +1,4 @@
-"""Swapping: a process reads files and writes them back, again and again, as they do not fit into memory."""
+"""Signal for swapping: a process reads files and writes them back repeatedly, as they do not fit into memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MIN_TURNS = 2  # once: a state that is read, changed and saved again
 
 
 def is_swapped(event: EventContext) -> bool:
-    """Return whether one process reads most of it whole just before it rewrites it, each time.
+    """Complete reads of most of it by one process, just before each rewrite.
 
     Optimizer states and activations are swapped so. A checkpoint that is checked is read right after it was written; a
     change in a step's folder is part of that save; and a file with a state's name is a state: a running average of the
@@ -57,9 +57,9 @@ def _was_just_read(written: Transfer, read: Sequence[Transfer]) -> bool:
 
 
 def _was_read_between(event: EventContext, earlier: Transfer, later: Transfer) -> bool:
-    """Return whether a process read as much as it writes in all between two writes of a file, by its counters.
+    """Compare the bytes read between two writes of a file with the bytes written, by process counters.
 
-    Where these do not follow at once it may read other files: then it must have read nothing in the middle of that
+    If the writes are further apart it may read other files: then it must have read nothing in the middle of that
     time, and this file at its end. A read as a check comes at its start.
     """
     low_ns, high_ns = earlier.last_ns, later.span[1]

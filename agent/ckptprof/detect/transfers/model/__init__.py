@@ -1,1 +1,1 @@
-"""The noun Transfer, and what it answers however it was seen."""
+"""The class Transfer, and its parts."""

@@ -1,4 +1,4 @@
-"""What a group of transfers says together: at which level it was seen, how long it took, when its bytes were moved."""
+"""Level, edges and progress of a group of transfers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckptprof.model import Level
 
 
 def level_of(transfers: Iterable[Transfer]) -> Level:
-    """Return `trace` if the operations of nearly all that was not moved by mappings were counted."""
+    """Return `trace` if operations were counted for nearly all bytes outside mappings, else `poll`."""
     counted_bytes = other_bytes = 0
     for transfer in transfers:
         if transfer.is_counted:
@@ -24,21 +24,21 @@ def level_of(transfers: Iterable[Transfer]) -> Level:
 
 
 def edges_of(group: Collection[Transfer]) -> tuple[int, int]:
-    """Return the first and the last edge of a group."""
+    """Return the first start and the last end of a group."""
     return min(one.start_ns for one in group), max(one.end_ns for one in group)
 
 
 def intervals_of(group: Collection[Transfer], histories: ProcessHistories) -> Iterator[ProcessInterval]:
-    """Yield what the processes of a group moved while it went on, process by process."""
+    """Yield the counter intervals of a group's processes during the group, process by process."""
     edges = edges_of(group)
     for process in dict.fromkeys(one.process for one in group):
         yield from histories[process].between(*edges)
 
 
 def points_of(group: Sequence[Transfer], histories: ProcessHistories) -> list[tuple[int, int, int]]:
-    """Return (start, end, bytes) of what was moved, in no order, cut to the edges of the group.
+    """Return (start, end, bytes) of the transferred bytes, in no order, clipped to the edges of the group.
 
-    By the operations of the group where these were counted, else by the counters of its processes.
+    From the operations of the group if these were counted, else from the counters of its processes.
     """
     counted = sum(one.bytes for one in group if one.operations is not None or one.sending is not None)
     if counted * 2 > sum(transfer.bytes for transfer in group):

@@ -1,4 +1,4 @@
-"""What one thread moved of one file between two samples of its session: when, how much, and between which offsets."""
+"""Movement: bytes that one thread transferred of one file between two samples: when, how many, at which offsets."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from ckptprof_collectors.samples import FileActivity
 
 
 class Movement(NamedTuple):
-    """Bytes that were moved in one stretch of time; times are CLOCK_MONOTONIC."""
+    """Bytes transferred in one stretch of time; times are CLOCK_MONOTONIC."""
 
     start_ns: int
     end_ns: int
     bytes: int
-    low_offset: int | None = None  # None: where was not seen
+    low_offset: int | None = None  # None: not observed
     high_offset: int | None = None
     order: Succession | None = None
     tid: int | None = None  # None: of several threads
 
 
 def measure_movement(earlier: FileActivity | None, activity: FileActivity, start_ns: int) -> Movement:
-    """Return what a session did since an earlier sample of it, or since its begin."""
+    """Return the movement of a session since an earlier sample of it, or since its start."""
     transferred = activity.bytes - (earlier.bytes if earlier else 0)
     end_ns = max(activity.last_ns, start_ns + 1)
-    if unevented_bytes_of(activity):  # of a mapping, counted at its end: how far its pages went was not told
+    if unevented_bytes_of(activity):  # of a mapping, counted at its end: its offsets are unknown
         return Movement(start_ns, end_ns, transferred, tid=activity.tid)
     low, high, forward = _range_so_far(activity) if earlier is None else _range_since(earlier, activity, transferred)
     order = Succession.BACK
@@ -36,10 +36,10 @@ def measure_movement(earlier: FileActivity | None, activity: FileActivity, start
 
 
 def _range_so_far(first: FileActivity) -> tuple[int, int, bool]:
-    """Return (low, high, whether it went forward) of all that a session did so far.
+    """Return (low, high, "it goes forward") of a session so far.
 
-    Who looks at the end of a file before reading it, or goes back for a header, goes forward with nearly all bytes;
-    who goes over the same twice does not.
+    A reader of a file's end before the rest, or of a header in between, goes forward with nearly all bytes; one that
+    reads the same bytes twice does not.
     """
     low_offset, high_offset = first.low_offset, first.high_offset
     in_order = first.sequential_bytes >= WHOLE_SHARE * first.bytes
@@ -54,9 +54,9 @@ def _range_so_far(first: FileActivity) -> tuple[int, int, bool]:
 
 
 def _range_since(earlier: FileActivity, later: FileActivity, transferred: int) -> tuple[int, int, bool]:
-    """Return the same of what came after an earlier sample.
+    """Return the same for the time since an earlier sample.
 
-    A header that is written anew between two parts is no other order: nearly all went where nobody had been before.
+    A header rewritten between two parts is no other order: nearly all bytes went to new offsets.
     """
     operations = later.operations - earlier.operations
     if later.sequential_operations - earlier.sequential_operations >= operations:
@@ -72,7 +72,7 @@ def _fills(transferred: int, stretch: int) -> bool:
 
 
 def merge_movements(one: Movement, other: Movement) -> Movement:
-    """Return two movements of a file as one; the order of what several threads did is not known."""
+    """Merge two movements of a file into one; the order of several threads is not known."""
     first, second = sorted((one, other), key=lambda each: each.start_ns)
     times = first.start_ns, max(first.end_ns, second.end_ns), first.bytes + second.bytes
     tid = first.tid if first.tid == second.tid else None
@@ -83,7 +83,7 @@ def merge_movements(one: Movement, other: Movement) -> Movement:
 
 
 def _merged_order(first: Movement, second: Movement, stretch: int) -> Succession | None:
-    """Return the order of both together, of one thread."""
+    """Return the order of two movements of one thread."""
     if first.tid is None or first.tid != second.tid or first.order is None or second.order is None:
         return None
     has_back = Succession.BACK in (first.order, second.order)

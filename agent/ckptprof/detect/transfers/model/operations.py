@@ -1,4 +1,4 @@
-"""The operations of one transfer in sums: over the sessions of its threads, exact, in bounded memory."""
+"""Sums over the operations of one transfer, over the sessions of all its threads: exact, in bounded memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OperationSums(NamedTuple):
 
     number: int
     bytes: int  # by calls and by page faults
-    unevented_bytes: int  # of them: of a mapping, without an event; all that shows order and size is without these
+    unevented_bytes: int  # of a mapping, without an event; excluded from orders and sizes
     consecutive_operations: int
     consecutive_bytes: int
     sequential_operations: int
@@ -45,12 +45,10 @@ class OperationSums(NamedTuple):
     last_ns: int
     low_offset: int
     high_offset: int
-    gap_bytes: int  # of the files' stretches that were passed, what was not moved
+    gap_bytes: int  # skipped within the stretches that were transferred
     kinds: int
-    is_shared_by_threads: (
-        bool  # threads that filled the file together: each goes ahead with gaps, all of them leave none
-    )
-    error: int | None  # errno of a call after which the thread that made it moved nothing more
+    is_shared_by_threads: bool  # threads that filled the file together: each leaves gaps, all of them leave none
+    error: int | None  # errno of a call after which its thread transferred no more bytes
 
 
 _SUMMED_FIELDS = (
@@ -63,7 +61,7 @@ FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memo
 
 
 def session_sums(session: FileActivity) -> OperationSums:
-    """Return the sums of a transfer of one session, as nearly all are."""
+    """Return the sums of a transfer with one session, as nearly all are."""
     unevented_bytes = unevented_bytes_of(session)
     has_unevented = unevented_bytes > 0
     last_ns = max(session.first_ns, session.last_ns)
@@ -92,20 +90,20 @@ def session_sums(session: FileActivity) -> OperationSums:
 
 
 class SessionTotals:
-    """The sums over several sessions. What a sample costs does not grow with them: a thread may live for one call."""
+    """Sums over several sessions; the cost of a sample does not grow with their number: threads may be short-lived."""
 
     __slots__ = ("_added", "_backward", "_failures", "_last_transfer_ns", "_sums", "_timed")
 
     def __init__(self, session: FileActivity) -> None:
         self._sums = session_sums(session)
         self._added = [getattr(self._sums, name) for name in _SUMMED_FIELDS]
-        self._last_transfer_ns: dict[int, int] = {}  # by thread: when it last moved a byte
+        self._last_transfer_ns: dict[int, int] = {}  # by thread: time of its last byte
         self._failures: list[tuple[int, int, int]] = []  # a heap, the last one first: (-time, thread, errno)
-        self._backward = self._timed = 0  # sessions that went back, and that were timed
+        self._backward = self._timed = 0  # sessions that go back; sessions with measured durations
         self._observe(None, session)
 
     def ingest(self, earlier: FileActivity | None, later: FileActivity) -> None:
-        """Take a later sample of a session, or its first one."""
+        """Ingest a later sample of a session, or its first one."""
         sums, one = self._sums, session_sums(later)
         before = None if earlier is None else session_sums(earlier)
         for at, name in enumerate(_SUMMED_FIELDS):
@@ -129,7 +127,7 @@ class SessionTotals:
                 self._failures = sorted(last.values())
 
     def sums(self) -> OperationSums:
-        """Return the sums by now."""
+        """Return the sums so far."""
         sums = self._sums._replace(**dict(zip(_SUMMED_FIELDS, self._added, strict=True)))
         sums = sums._replace(call_ns=sums.call_ns if self._timed else None, error=self._last_error())
         if not self._is_shared_by_threads(sums):
@@ -141,13 +139,13 @@ class SessionTotals:
         )  # fmt: skip
 
     def _last_error(self) -> int | None:
-        """Return the last error that no thread got over: one that goes on has tried again, or has written elsewhere."""
+        """Return the last error after which its thread transferred no more; otherwise it has retried."""
         while self._failures and -self._failures[0][0] <= self._last_transfer_ns[self._failures[0][1]]:
             heapq.heappop(self._failures)
         return (self._failures[0][2] or None) if self._failures else None
 
     def _is_shared_by_threads(self, sums: OperationSums) -> bool:
-        """Return whether several threads filled one stretch of the file: none goes back, no byte is moved twice."""
+        """Recognise several threads filling one stretch of the file: none goes back, no byte is transferred twice."""
         stretch = sums.high_offset - sums.low_offset
         return (
             len(self._last_transfer_ns) > 1
@@ -169,9 +167,9 @@ def unevented_bytes_of(session: FileActivity) -> int:
 
 
 def start_of_new_ns(earlier: FileActivity, later: FileActivity, before_ns: int) -> int:
-    """Return when that began which is new in a later sample; `before_ns` is the look at which it was not counted.
+    """Return the start of the operations that are new in a later sample; `before_ns`: the last sample without them.
 
-    A call is counted when it returns: one that takes long began before that look.
+    A call is counted when it returns: a long one started before that sample.
     """
     if later.call_ns is None or earlier.call_ns is None:
         return earlier.last_ns
@@ -180,7 +178,7 @@ def start_of_new_ns(earlier: FileActivity, later: FileActivity, before_ns: int) 
 
 
 def subtract(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileActivity:
-    """Return what a session did after an earlier sample of it; offsets before and after cannot be ordered apart."""
+    """Return a session's operations since an earlier sample; the order at the boundary is unknown."""
     sizes = {low: (operations, transferred) for low, operations, transferred in later.sizes}
     for low, operations, transferred in earlier.sizes:
         remaining = sizes.get(low, (0, 0))
@@ -200,5 +198,5 @@ def subtract(later: FileActivity, earlier: FileActivity, since_ns: int) -> FileA
 
 
 def copies_in_kernel(kinds: int) -> bool:
-    """Return whether bytes went from file to file without passing through the process."""
+    """Return True if bytes went from file to file without passing through the process."""
     return bool(kinds & _IN_KERNEL)

@@ -1,4 +1,4 @@
-"""The looks at one open file: where its process was in it, and how large it was."""
+"""Samples of one open file: the position of its descriptor, and the file's size."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, overload
 
-MAX_POSITION_SAMPLES = 4000  # at one file
-_NUMBERS_PER_SAMPLE = 3  # numbers of a look
-_MAX_OFFSET = (1 << 63) - 1  # of the kernel's loff_t; a damaged recording may say more
+MAX_POSITION_SAMPLES = 4000  # of one file
+_NUMBERS_PER_SAMPLE = 3  # time, position, size
+_MAX_OFFSET = (1 << 63) - 1  # of the kernel's loff_t; a damaged recording may have more
 
 
 class PositionSample(NamedTuple):
-    """Where in the file the process was at one instant."""
+    """The position in a file, and its size, at one time."""
 
     at_ns: int
     position: int
@@ -24,7 +24,7 @@ _as_sample = partial(tuple.__new__, PositionSample)  # half the time of its cons
 
 
 class PositionSamples(Sequence[PositionSample]):
-    """The looks at one file, as numbers side by side: a log that is open for hours is looked at thousands of times."""
+    """The samples of one file in an array of numbers: a log that is open for hours is sampled thousands of times."""
 
     __slots__ = ("_numbers",)
 
@@ -32,7 +32,7 @@ class PositionSamples(Sequence[PositionSample]):
         self._numbers = array("q")
 
     def append(self, sample: PositionSample) -> None:
-        """Add a later one; once there are `MAX_POSITION_SAMPLES`, in the place of the last."""
+        """Add a later one; after `MAX_POSITION_SAMPLES` it replaces the last."""
         if len(self._numbers) >= MAX_POSITION_SAMPLES * _NUMBERS_PER_SAMPLE:
             del self._numbers[-_NUMBERS_PER_SAMPLE:]
         try:

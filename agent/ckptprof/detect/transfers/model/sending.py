@@ -1,4 +1,4 @@
-"""How bytes went over TCP to a place that is no file, or came from it, as the counters of connections show it."""
+"""Connections of a transfer over TCP, by their counters."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 OTHER_ADDRESSES = ""
-SENT_PREFIX = "tcp:"  # begins what stands in place of a path
+SENT_PREFIX = "tcp:"  # of the placeholder for a path
 
 
 class Sending(NamedTuple):
-    """What one process sent to one port of one or more addresses, or got from there, without a longer pause."""
+    """Bytes that one process sent to, or received from, one port of one or more addresses, without a long pause."""
 
-    endpoints: Mapping[tuple[str, int], int]  # bytes by address and port; by FURTHER of addresses beyond so many
-    connections: int | None  # at most open at once, as far as that was seen; None: nobody looked
+    endpoints: Mapping[tuple[str, int], int]  # bytes by address and port; FURTHER: of addresses beyond a limit
+    connections: int | None  # maximum observed open at once; None: not observed
     is_counted: bool = False  # by the trace, call by call
-    parts: int = 0  # of those: how often one connection moved 64 KiB or more before something went the other way
+    parts: int = 0  # if counted: times that one connection transferred 64 KiB or more before an answer
     parts_bytes: int = 0
-    returned_bytes: int = 0  # over the same connections, the other way; of what is not counted 0
+    returned_bytes: int = 0  # over the same connections in the other direction; 0 if not counted

@@ -1,4 +1,4 @@
-"""A transfer over TCP to a place that is no file."""
+"""A transfer over TCP, without a file."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ckptprof.detect.world.recording_clock import RecordingClock
 
 @dataclass(slots=True, eq=False)
 class SentTransfer(Transfer):
-    """What one process sent to an object store, or got from one. Times are CLOCK_MONOTONIC.
+    """Bytes that one process sent to an object store, or received from one. Times are CLOCK_MONOTONIC.
 
-    It has no name: what is sent is encrypted, or nobody reads it. `path` only tells it from others, and its shape is
-    that of all that moves between its process and this port.
+    Its object name is unknown: the payload is encrypted, and never read. `path` only identifies it, and its shape is
+    that of all transfers between its process and this port.
     """
 
     sending: Sending | None = None
     points: Sequence[Movement] = ()
-    last_byte_ns: int = 0  # when its last byte went; it is over once that was answered
+    last_byte_ns: int = 0  # time of its last byte; it ends with the answer to that
 
-    def last_data_ns(self, clock: RecordingClock) -> int:  # noqa: ARG002 - of files a stamp tells
-        """Return when the last byte was moved."""
+    def last_data_ns(self, clock: RecordingClock) -> int:  # noqa: ARG002 - only files have stamps
+        """Return when the last byte was transferred."""
         return self.last_byte_ns

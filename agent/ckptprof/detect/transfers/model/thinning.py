@@ -1,4 +1,4 @@
-"""Many points of a stream in few, which keep its shape: when it went on, when it stood still, where it jumped."""
+"""Reduces the points of a transfer to a few that retain its shape: activity, pauses, jumps."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ckptprof.model import Progress
 
 
 def thin_points(points: Sequence[Progress], limit: int) -> list[Progress]:
-    """Return so many points by their start: of looks those that shape the line, of stretches neighbours are joined."""
+    """Return at most `limit` points by start: the samples that shape the line, and stretches joined with neighbours."""
     if len(points) <= limit:
         return sorted(points, key=lambda one: one.start_ns)
     samples = [one for one in points if one.bytes is None]
     stretches = [one for one in points if one.bytes is not None]
-    if samples and stretches:  # two halves, seen by different means
+    if samples and stretches:  # half of the limit for each kind
         points = [*thin_points(samples, limit // 2), *thin_points(stretches, limit - limit // 2)]
     else:
         points = _select_shaping(samples, limit) if samples else _join_neighbours(stretches, limit)
@@ -25,7 +25,7 @@ def thin_points(points: Sequence[Progress], limit: int) -> list[Progress]:
 
 
 def _select_shaping(samples: Sequence[Progress], limit: int) -> list[Progress]:
-    """Return the first and the last, then again and again the one that is furthest from the line so far."""
+    """Return the first and the last, then repeatedly the sample that is furthest from the line so far."""
     selected = {0, len(samples) - 1}
     open_ = [_furthest(samples, 0, len(samples) - 1)]
     while open_ and len(selected) < limit:
@@ -38,7 +38,7 @@ def _select_shaping(samples: Sequence[Progress], limit: int) -> list[Progress]:
 
 
 def _furthest(samples: Sequence[Progress], first: int, last: int) -> tuple[float, int, int, int]:
-    """Return (less its distance, first, place, last) of the look that is furthest from a straight line."""
+    """Return (minus its distance, first, index, last) of the sample that is furthest from a straight line."""
     start, end = samples[first], samples[last]
     slope = (end.low_offset - start.low_offset) / max(1, end.start_ns - start.start_ns)
     return min(
@@ -53,9 +53,9 @@ def _furthest(samples: Sequence[Progress], first: int, last: int) -> tuple[float
 
 
 def _join_neighbours(stretches: Sequence[Progress], limit: int) -> list[Progress]:
-    """Join neighbours where least of their common frame was of neither; of several threads only if there is no other.
+    """Join the neighbours whose common frame has least unused area; those of different threads last.
 
-    The cheapest quarter at once, or a long one would take a second.
+    A quarter at a time, the cheapest first: one by one, a long transfer would take a second.
     """
     ordered = sorted(stretches, key=lambda one: (one.tid or 0, one.start_ns))
     line = [Movement(*msgspec.structs.astuple(one)) for one in ordered]

@@ -1,4 +1,4 @@
-"""A transfer as its operations were counted: its bounds are points, and the events of its file's life are exact."""
+"""A transfer whose operations the trace counted: its edges and the events of its file are exact."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _APPEND = OperationKind.APPEND.value  # a flag's own `&` takes ten times as long
 
 @dataclass(slots=True, eq=False)
 class TracedTransfer(Transfer):
-    """The sessions of all threads that a process moved a file by. Times are CLOCK_MONOTONIC."""
+    """The sessions of all threads of a process on one file. Times are CLOCK_MONOTONIC."""
 
     generation: int = 0
-    sessions: dict[str, FileActivity] = field(default_factory=dict)  # empty once it was judged
-    created_ns: int | None = None  # when it was made, or when its opening began to cut off what was in it
-    emptied_ns: int | None = None  # when its opening had cut off what was in it, if it was there before
-    closing_ns: int | None = None  # when closing began, if it was timed: NFS, FUSE and S3 send all of it there
+    sessions: dict[str, FileActivity] = field(default_factory=dict)  # empty once it is classified
+    created_ns: int | None = None  # the file's creation, or the start of the open that truncated it
+    emptied_ns: int | None = None  # end of the open that truncated it, if it existed before
+    closing_ns: int | None = None  # start of close(2), if timed: NFS, FUSE and S3 send the data there
     name_given_ns: int | None = None
-    syncs: Sequence[tuple[int, int]] = ()  # (start, end), the last ones, by its own process
-    other_syncs: Sequence[tuple[int, int]] = ()  # by others: it was over before, and durable then
+    syncs: Sequence[tuple[int, int]] = ()  # (start, end) of the last ones by its own process
+    other_syncs: Sequence[tuple[int, int]] = ()  # by other processes: it had ended before, and was durable then
     storing_error: int | None = None  # errno of a sync or a close of it
     points: list[Movement] = field(default_factory=list)
-    mapping: Transfer | None = None  # of one by page faults: the mapping as looks saw it
+    mapping: Transfer | None = None  # for page faults: the polled transfer of the mapping
     version: int = 0  # rises with everything that is observed
-    ended_until_ns: int = 0  # up to here it is taken as over, whether all its threads closed it or not
+    ended_until_ns: int = 0  # ended up to here, even if not all threads closed the file
     active_ns: int = 0  # when its last operation ended
     last_session: FileActivity | None = None  # whose last operation ended last
     _sums: OperationSums | None = None
@@ -41,7 +41,7 @@ class TracedTransfer(Transfer):
     _unclosed: int = 0  # sessions whose file is still open
 
     def ingest(self, activity: FileActivity, before_ns: int) -> None:
-        """Take a later sample of a session, or the first one; `before_ns` is the time of the look before."""
+        """Ingest a later sample of a session, or the first one; `before_ns`: time of the sample before."""
         earlier = self.sessions.get(activity.session)
         transferred = activity.bytes - (earlier.bytes if earlier else 0)
         if transferred > 0:
@@ -64,7 +64,7 @@ class TracedTransfer(Transfer):
         self.mark_changed()
 
     def mark_changed(self) -> None:
-        """Take note that something was observed; of one that was judged the sums stay."""
+        """Discard cached sums after an observation; those of a classified transfer stay."""
         self.version += 1
         if self.phase is Phase.CLASSIFIED:
             return
@@ -73,17 +73,17 @@ class TracedTransfer(Transfer):
         self.phase = Phase.OPEN if is_ongoing else Phase.ENDED
 
     def finish(self) -> None:
-        """Take note that it is over, whether all its threads closed its file or not."""
+        """End it, even if not all threads closed the file."""
         self.phase = Phase.ENDED
         self.ended_until_ns = self.active_ns
 
     def adopt_mapping(self, polled: Transfer) -> None:
-        """Take how much of it was touched, as looks saw it: large folios come in without an event."""
+        """Adopt the touched bytes of a polled mapping: large folios come in without an event."""
         if polled.is_mapped and self.mapped_bytes < polled.mapped_bytes:
             self.mapping, self.mapped_bytes = polled, polled.mapped_bytes
 
     def adopt_polled(self, polled: Transfer) -> None:
-        """Take what only looks know: an unseen name, what the file system says, how it was opened."""
+        """Adopt what only polling shows: a name that the trace missed, file facts, the flags of the open."""
         if not self.path.startswith("/"):
             self.path = polled.path
             self.earlier_path = polled.earlier_path
@@ -93,7 +93,7 @@ class TracedTransfer(Transfer):
             self.fact, self.fact_at_ns = polled.fact, polled.fact_at_ns
 
     def rename(self, path: str) -> None:
-        """Take the new name of its file, or the first one that is known."""
+        """Set the new name of its file, or the first known one."""
         earlier_path = self.earlier_path if not self.path.startswith("/") else self.path
         Transfer.rename(self, path)
         self.earlier_path = earlier_path
@@ -106,7 +106,7 @@ class TracedTransfer(Transfer):
         self.points.append(movement)
 
     def mark_classified(self) -> None:
-        """Take note that it was judged: only its sums and edges are asked for from now on."""
+        """Classify it: only its sums and edges are needed from now on."""
         self.phase = Phase.CLASSIFIED
         self._sums = self.operations
         self.sessions = {}
@@ -116,7 +116,7 @@ class TracedTransfer(Transfer):
 
     @property
     def operations(self) -> OperationSums | None:
-        """The sums over its operations, made once for each change; None before the first one."""
+        """The sums over its operations, computed once for each change; None before the first one."""
         if self._sums is None and self.sessions:
             totals = self._totals
             self._sums = session_sums(*self.sessions.values()) if totals is None else totals.sums()
@@ -124,28 +124,28 @@ class TracedTransfer(Transfer):
 
     @property
     def error(self) -> int | None:
-        """The errno of the call that its writing broke off with, or without which what it wrote may be lost."""
+        """The errno of the call that ended its writing, or of a failed sync or close after which data may be lost."""
         is_whole = self.fact is not None and self.fact.is_complete
         return self.storing_error or (sums.error if (sums := self.operations) is not None and not is_whole else None)
 
     @property
     def threads(self) -> Collection[FileActivity]:
-        """What each thread did of it, until it is judged."""
+        """The sessions of its threads, until it is classified."""
         return self.sessions.values()
 
     @property
     def faulted_bytes(self) -> int:
-        """The bytes that page faults brought in, until it is judged."""
+        """The bytes read by page faults, until it is classified."""
         sums = self.operations if self.sessions else None
         return sums.faulted_bytes if sums is not None else 0
 
     @property
     def is_mapped(self) -> bool:
-        """Whether its bytes were moved by page faults."""
+        """Its bytes were transferred by page faults."""
         return (sums := self.operations) is not None and sums.faulted_bytes > 0
 
-    def last_data_ns(self, clock: RecordingClock) -> int:  # noqa: ARG002 - its operations bear the monotonic clock
-        """Return when the last byte was moved."""
+    def last_data_ns(self, clock: RecordingClock) -> int:  # noqa: ARG002 - its operations have monotonic times
+        """Return when the last byte was transferred."""
         sums = self.operations
         return self.end_ns if sums is None else sums.last_ns
 
@@ -157,8 +157,8 @@ class TracedTransfer(Transfer):
         """Return when the file got its last name."""
         return self.name_given_ns
 
-    def retained_its_name(self, ended_ns: int) -> bool:  # noqa: ARG002 - renaming is seen as it comes
-        """Return whether it is sure that the file was not renamed."""
+    def retained_its_name(self, ended_ns: int) -> bool:  # noqa: ARG002 - the trace reports renames
+        """Return True: the trace would have reported a rename."""
         return self.name_given_ns is None
 
     @property
@@ -171,9 +171,9 @@ class TracedTransfer(Transfer):
 
     @property
     def durable_ns(self) -> int | None:
-        """When everything it wrote was on stable storage: the end of a sync that began after the last write.
+        """When all its data was on stable storage: the end of a sync that started after the last write.
 
-        Where one failed, the next one succeeds whatever has become of the pages (mm/filemap.c, errseq_t).
+        After a failed sync the next one succeeds even if the pages were lost (mm/filemap.c, errseq_t).
         """
         if self.storing_error is not None or not (self.syncs or self.other_syncs):
             return None
@@ -182,12 +182,12 @@ class TracedTransfer(Transfer):
 
     @property
     def last_sign_ns(self) -> int:
-        """When it last showed any sign of life: an operation, a sync, a closing, a rename."""
+        """The latest operation, sync, close or rename."""
         synced_ns = self.syncs[-1][1] if self.syncs else 0
         return max(self.active_ns, synced_ns, self.closed_ns or 0, self.name_given_ns or 0)
 
     def edges(self) -> tuple[int, int]:
-        """Return (start, end): from its creation or first operation to its last, sync, closing and rename included."""
+        """Return (start, end): from its creation or first operation to its last operation, sync, close or rename."""
         sums = self.operations
         if sums is None:
             return self.first_ns, self.last_ns

@@ -1,1 +1,1 @@
-"""From samples to transfers: by looks at open files, and by the sessions of the trace."""
+"""From samples to transfers: by polling open files, and by the sessions of the trace."""

@@ -1,4 +1,4 @@
-"""Joins the events of a file's life (created, synced, closed, renamed) with the transfers that they are about."""
+"""Applies events of files (created, synced, closed, renamed) to their transfers."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks.file_names import parse_name
 from ckptprof_collectors.samples import FileLifeEvent
 
-_REFUSED_SYNCS = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): it says nothing of what was written
+_REFUSED_SYNCS = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): no evidence about the data
 _OPENING_KINDS = ("created", "emptied")
-TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, in order for each process
+TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, by process, in order
 
 
 class WriterPaths:
-    """The transfers that write, by where their files were when they were placed; folders are entered once for all."""
+    """Index of writing transfers by the path of their file, and by each folder above it."""
 
     def __init__(self) -> None:
         self._path_of: dict[int, str] = {}  # by identity
         self._files: dict[str, dict[str, tuple[TracedTransfer, ...]]] = {}  # by folder, then by path
-        self._folders: dict[str, dict[str, None]] = {}  # the folders that are in each
+        self._folders: dict[str, dict[str, None]] = {}  # folder -> its subfolders
         self._named: dict[str, dict[int, TracedTransfer]] = {}  # by the last part of the path, and identity
 
     def add(self, transfer: TracedTransfer) -> None:
-        """Take note of where a transfer's file is."""
+        """Add a transfer under its current path."""
         self.remove(transfer)
         path = transfer.path
         if not transfer.writes or not path.startswith("/"):
@@ -51,7 +51,7 @@ class WriterPaths:
         files[path] = (*files.get(path, ()), transfer)
 
     def remove(self, transfer: TracedTransfer) -> None:
-        """Drop what is known of where a transfer's file is."""
+        """Remove a transfer."""
         path = self._path_of.pop(id(transfer), None)
         if path is None:
             return
@@ -71,11 +71,11 @@ class WriterPaths:
             self._remove_folder(folder)
 
     def by_name(self, name: str) -> list[TracedTransfer]:
-        """Return the transfers of files of a name, wherever they are."""
+        """Return the transfers of files with this name, in any folder."""
         return list(self._named.get(name, {}).values())
 
     def in_or_below(self, path: str) -> Iterator[TracedTransfer]:
-        """Yield the transfers of a file, or of what is in a folder and in those below it."""
+        """Yield the transfers of a file, or of all files in and below a folder."""
         yield from self._files.get(path.rpartition("/")[0], {}).get(path, ())
         folders = [path]
         while folders:
@@ -85,7 +85,7 @@ class WriterPaths:
             folders.extend(self._folders.get(folder, ()))
 
     def _add_folder(self, folder: str) -> None:
-        """Enter a folder in the one above it, and that one likewise, until one is known."""
+        """Add a folder to the one above it, and so on, until one is known."""
         for _ in range(MAX_PER_ITEM):
             if not folder:
                 return
@@ -98,7 +98,7 @@ class WriterPaths:
             folder = parent
 
     def _remove_folder(self, folder: str) -> None:
-        """Drop a folder in which nothing is left, and those above it that were kept for it."""
+        """Remove an empty folder, and those above it that are empty then."""
         while folder and folder not in self._files and folder not in self._folders:
             parent = folder.rpartition("/")[0]
             inside = self._folders.get(parent, {})
@@ -110,7 +110,7 @@ class WriterPaths:
 
 
 class FileEvents:
-    """Finds the transfers of an event by file or by path; keeps the events of files that have no transfer yet."""
+    """Finds the transfers of an event by file or path; retains events of files that have no transfer yet."""
 
     def __init__(self) -> None:
         self._waiting: Bounded[FileKey, list[FileLifeEvent]] = Bounded(
@@ -121,9 +121,9 @@ class FileEvents:
     def ingest(
         self, event: FileLifeEvent, writers: TransfersOf, relatives: list[TracedTransfer]
     ) -> list[TracedTransfer]:
-        """Take an event; return the transfers that it was about.
+        """Apply an event; return the transfers that it changed.
 
-        `writers` wrote the event's file, `relatives` are what its process did, if it is of all files.
+        `writers`: transfers that wrote the event's file; `relatives`: those of its process, for an event of all files.
         """
         if is_sync_of_all(event):
             return [transfer for transfer in relatives if _apply_global_sync(transfer, event)]
@@ -143,7 +143,7 @@ class FileEvents:
         return affected
 
     def adopt(self, transfer: TracedTransfer) -> None:
-        """Give a new transfer the events that were waiting for it."""
+        """Apply the retained events to a new transfer."""
         self.paths.add(transfer)
         if not transfer.writes:
             return
@@ -185,7 +185,7 @@ class FileEvents:
             transfer.earlier_path = path
 
     def rename(self, transfer: TracedTransfer, path: str) -> None:
-        """Give a transfer the new path of its file."""
+        """Set the new path of a transfer's file."""
         if transfer.earlier_path is None:
             transfer.earlier_path = transfer.path
         transfer.path = path
@@ -207,34 +207,34 @@ class FileEvents:
             if transfer.phase is Phase.CLASSIFIED or event.at_ns < transfer.first_ns:
                 continue
             if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > POLL_INTERVAL_NS:
-                continue  # it makes room for another, as a log does
+                continue  # it is moved away for a new file, as in log rotation
             self.rename(transfer, path)
             transfer.name_given_ns = event.at_ns
             transfer.mark_changed()
             yield transfer
 
     def __len__(self) -> int:
-        """Return of how many files events wait for a transfer."""
+        """Return the number of files whose events wait for a transfer."""
         return len(self._waiting)
 
     def shrink(self, share: float) -> None:
-        """Keep the events of the latest files only, as many as a share of the bound."""
+        """Retain the events of the latest files only, up to a share of the bound."""
         self._waiting.shrink(share)
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop what happened before `at_ns`."""
+        """Drop events before `at_ns`."""
         self._waiting.forget_before(at_ns)
 
 
 def is_sync_of_all(event: FileLifeEvent) -> bool:
-    """Return whether it is a sync of a file system, or of all of them: sync(2), syncfs(2)."""
+    """Return True for syncs of a whole file system, or of all: syncfs(2), sync(2)."""
     return event.kind == "synced" and event.inode is None
 
 
 def _apply_global_sync(transfer: TracedTransfer, event: FileLifeEvent) -> bool:
-    """Give a transfer a sync of everything, if it stores what the transfer wrote; return whether it did.
+    """Apply a sync of everything to a transfer; return True if it made the transfer's data durable.
 
-    It is a part of the save if it begins as soon as its last byte is written, or right after another sync of it.
+    It is part of the save if it starts directly after the last byte, or directly after another sync of the save.
     """
     start_ns = event.at_ns - (event.duration_ns or 0)
     if transfer.phase is Phase.CLASSIFIED or not transfer.writes or start_ns < transfer.first_ns:
@@ -259,7 +259,7 @@ def _add_sync(transfer: TracedTransfer, event: FileLifeEvent, *, is_own: bool) -
 
 
 def is_temporary(path: str) -> bool:
-    """Return whether a file, or a folder that it is in, has a name that is not to last."""
+    """Return True if a file, or a folder above it, has a temporary name."""
     return parse_name(path).temporary or _is_in_temporary(path.rpartition("/")[0])
 
 
@@ -277,7 +277,7 @@ def _ancestors(path: str) -> Iterator[str]:
 
 
 def _concerned_transfers(event: FileLifeEvent, writers: TransfersOf) -> list[TracedTransfer]:
-    """Return the transfer that the event's process was writing then; if it wrote nothing, the others' latest ones."""
+    """Return the transfer that the event's process was writing then; if there is none, the latest ones of others."""
     own = writers.get((event.pid, event.start_ticks), [])
     if event.kind in _OPENING_KINDS:
         return [transfer for transfer in own if transfer.first_ns >= event.at_ns][:1]

@@ -1,4 +1,4 @@
-"""What is known of the moments at which files in watched folders were opened and closed."""
+"""Opens and closes of files in watched folders, by inotify."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ckptprof.detect.world.bounded import Latest
 from ckptprof.detect.world.keys import FileKey
 from ckptprof_collectors.samples import FileEvent
 
-_MAX_BYTES_PER_NS = 20  # bytes in a nanosecond: no thread copies as much out of the page cache
+_MAX_BYTES_PER_NS = 20  # faster than any thread copies from the page cache
 
 
 @dataclass(slots=True)
 class FileOpening:
-    """A file from one opening to the closing that followed. Times are CLOCK_MONOTONIC."""
+    """An open of a file, and the close that followed. Times are CLOCK_MONOTONIC."""
 
     file: FileKey
     path: str
@@ -25,34 +25,34 @@ class FileOpening:
     opened_ns: int
     closed_ns: int | None = None
     was_written: bool = False
-    is_attributed: bool = False  # it was looked for who read it
+    is_attributed: bool = False  # its reader was searched for
 
     @property
     def may_read_whole(self) -> bool:
-        """Whether it lasted as long as it takes to read the file at least; who looks into one reads its beginning."""
+        """It lasted long enough to read the whole file, and not only its header."""
         return self.closed_ns is not None and self.size <= _MAX_BYTES_PER_NS * (self.closed_ns - self.opened_ns)
 
 
 @dataclass(slots=True)
 class FileClosing:
-    """When a file that had been written was closed, and how large it was by then."""
+    """The close of a written file: time and size."""
 
     file: FileKey
     path: str
     at_ns: int
     size: int
-    is_attributed: bool = False  # it was looked for who wrote it
+    is_attributed: bool = False  # its writer was searched for
 
 
 class FileOpenings(Latest[FileKey, FileOpening]):
-    """The recent openings, and when files that were written were closed."""
+    """The recent opens, and the closes of written files."""
 
     def __init__(self) -> None:
         super().__init__(MAX_FILES, lambda opening: opening.file, lambda opening: opening.opened_ns)
         self.closings: Latest[FileKey, FileClosing] = Latest(MAX_FILES, lambda one: one.file, lambda one: one.at_ns)
 
     def record(self, event: FileEvent) -> None:
-        """Take one event."""
+        """Record one event."""
         key = (event.device, event.inode)
         if event.kind == "renamed":
             return
@@ -67,21 +67,21 @@ class FileOpenings(Latest[FileKey, FileOpening]):
             opening.was_written = event.kind == "closed-written"
 
     def opened_between(self, file: FileKey, low_ns: int, high_ns: int, *, only_written: bool = False) -> int | None:
-        """Return when a file was first opened in a time, if `written`: by a process that then wrote it; None: never."""
+        """Return the first open of a file in a time, None if none; `only_written`: by a process that then wrote it."""
         inside = (one for one in self.by_key(file) if low_ns <= one.opened_ns <= high_ns)
         return next((one.opened_ns for one in inside if one.was_written or not only_written), None)
 
     def may_have_been_read(self, file: FileKey, low_ns: int, high_ns: int) -> bool:
-        """Return whether a file may have been read whole by who opened it in the given time, and did not write it."""
+        """Return True if a process that opened the file in this time, and did not write it, may have read it whole."""
         inside = (one for one in self.by_key(file) if low_ns <= one.opened_ns <= high_ns)
         return any(one.may_read_whole and not one.was_written for one in inside)
 
     def closed_between(self, file: FileKey, low_ns: int, high_ns: float = math.inf) -> int | None:
-        """Return when a file that had been written was closed in the given time, the first time if more than once."""
+        """Return the first close of a written file in the given time; None: there was none."""
         return next((one.at_ns for one in self.closings.by_key(file) if low_ns <= one.at_ns <= high_ns), None)
 
     def first_close_by_folder(self) -> dict[str, int]:
-        """Return when the first file of each folder was closed that had been written, as far as that is kept."""
+        """Return the first retained close of a written file in each folder."""
         found: dict[str, int] = {}
         for one in self.closings:
             folder = one.path.rpartition("/")[0]
@@ -89,29 +89,29 @@ class FileOpenings(Latest[FileKey, FileOpening]):
         return found
 
     def stayed_open(self, transfer: Transfer, until_ns: int, first_close_by_folder: Mapping[str, int]) -> bool:
-        """Return whether a file was not closed between its last look and a time: that would have been heard."""
+        """Return True if inotify reported no close between a file's last sample and a time, in a watched folder."""
         if self.closed_between(transfer.file, transfer.last_ns - LATE_TICK_NS, until_ns + LATE_TICK_NS) is not None:
             return False
         return first_close_by_folder.get(transfer.folder, until_ns) < until_ns
 
     def unattributed_closings(self, until_ns: int) -> Iterator[FileClosing]:
-        """Yield the closings until then for which nobody looked who had written the file, but of small ones."""
+        """Yield the closes until then whose writer was not searched for yet, except of small files."""
         for closing in self.closings:
             if closing.at_ns <= until_ns and not closing.is_attributed and closing.size >= SIGNIFICANT_BYTES:
                 yield closing
 
     def size_when_closed(self, transfer: Transfer) -> int:
-        """Return how large a file was when it was closed after a transfer had written it; 0: nobody heard of it."""
+        """Return the size of a file at its close after a transfer wrote it; 0: no close was reported."""
         low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
         closings = self.closings.by_key(transfer.file)  # another file may have its inode by now
         own = (one for one in closings if low_ns <= one.at_ns <= high_ns and one.path == transfer.path)
         return max((one.size for one in own), default=0)
 
     def sizes_when_closed(self, transfer: Transfer) -> list[int]:
-        """Return how large a file was whenever it was closed after a writing, this one or another."""
+        """Return the sizes of a file at all its closes after writes, by any process."""
         return [one.size for one in self.closings.by_key(transfer.file) if one.path == transfer.path]
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop what was opened, or closed, before `at_ns`."""
+        """Drop opens and closes before `at_ns`."""
         super().forget_before(at_ns)
         self.closings.forget_before(at_ns)

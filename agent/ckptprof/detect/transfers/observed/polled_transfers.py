@@ -1,4 +1,4 @@
-"""From looks at open files to transfers: what one process did to one file in one direction, from opening to closing."""
+"""From polled open files to transfers: the I/O of one process on one file in one direction, from open to close."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _FileAndDirection = tuple[FileKey, bool]  # a file, and whether it is written
 
 @dataclass(slots=True)
 class _PolledProcess:
-    """What the looks at one process told."""
+    """State of one polled process."""
 
     key: ProcessKey
     polled_ns: int
-    mappings_polled_ns: int | None = None  # when its mappings were looked at
-    last_read_close_ns: int = 0  # when it was last seen to have closed a file that it read
+    mappings_polled_ns: int | None = None  # when its mappings were last read
+    last_read_close_ns: int = 0  # last observed close of a file that it read
     open_files: dict[_FileAndDirection, Transfer] = field(default_factory=dict)
 
 
@@ -48,7 +48,7 @@ class PolledTransfers:
 
     @property
     def sample_count(self) -> int:
-        """How many looks at open files are kept."""
+        """Number of retained position samples."""
         return sum(len(transfer.samples) for transfer in self.open_transfers())
 
     def open_transfers(self) -> list[Transfer]:
@@ -60,7 +60,7 @@ class PolledTransfers:
         return list(self._processes[process].open_files.values()) if process in self._processes else []
 
     def ingest(self, at_ns: int, scan: FileScan) -> None:
-        """Take one complete look at a process's files."""
+        """Ingest one complete scan of a process's open files."""
         key = (scan.pid, scan.start_ticks)
         process = self._processes.get(key)
         if process is None:
@@ -68,7 +68,7 @@ class PolledTransfers:
         before_ns = process.polled_ns if at_ns - process.polled_ns <= POLL_INTERVAL_NS else at_ns
         foremost = _furthest_descriptors(scan.files)
         ended = [self._ingest_file(process, place, at_ns, before_ns, file) for place, file in foremost.items()]
-        for transfer_ended in filter(None, ended):  # once all positions are known
+        for transfer_ended in filter(None, ended):  # after all positions are known
             self._record_max_written(process, transfer_ended, at_ns)
         present = set(foremost)
         if scan.mapped is not None:
@@ -84,18 +84,18 @@ class PolledTransfers:
                 transfer.mapped_bytes = max(transfer.mapped_bytes, mapped.mapped_bytes)
             process.mappings_polled_ns = at_ns
         for place in process.open_files.keys() - present:
-            if scan.mapped is not None or not process.open_files[place].mapped_bytes:  # else it may be mapped yet
+            if scan.mapped is not None or not process.open_files[place].mapped_bytes:  # else it may still be mapped
                 self._record_max_written(process, self._close(process, place, at_ns), at_ns)
         process.polled_ns = at_ns
 
     def _ingest_file(
         self, process: _PolledProcess, place: _FileAndDirection, at_ns: int, before_ns: int, file: OpenFile
     ) -> Transfer | None:
-        """Take one look at an open file; return what was over, if this is another writing or reading of it."""
+        """Ingest one sample of an open file; return the ended transfer if this sample starts another one."""
         transfer, ended = process.open_files.get(place), None
         if transfer is not None and transfer.samples:
             last = transfer.samples[-1]
-            truncated = place[1] and file.size < last.size and file.position <= last.position  # it is written anew
+            truncated = place[1] and file.size < last.size and file.position <= last.position  # it is rewritten
             if truncated or self._is_read_again(process, transfer, file.position, at_ns):
                 self._close(process, place, at_ns)
                 transfer, ended = None, transfer
@@ -114,10 +114,10 @@ class PolledTransfers:
         return ended
 
     def _is_read_again(self, process: _PolledProcess, transfer: Transfer, position: int, at_ns: int) -> bool:
-        """Return whether a file that was read whole already is read once more: its position is back at its begin.
+        """Recognise a second read of a file that was read whole: its position is back at the start.
 
-        It went back, or somebody opened the file since the last look. Only of a process that read nothing else
-        meanwhile: its calls tell no file.
+        It went back, or the file was opened since the last sample. Only if the process read no other file in that time:
+        its counters name no file.
         """
         if transfer.writes or transfer.mapped_bytes:
             return False
@@ -130,16 +130,16 @@ class PolledTransfers:
         if any(other is not transfer and not other.writes for other in process.open_files.values()):
             return False
         since_ns = max(transfer.before_ns, process.last_read_close_ns)
-        before = transfer.samples[0].position if since_ns == transfer.first_ns else 0  # read before it was met
+        before = transfer.samples[0].position if since_ns == transfer.first_ns else 0  # read before the first sample
         history = self._world.histories[transfer.process]
         returned = history.returned_bytes(since_ns, history.last_ns + 1)
         return before + returned >= ALL_SHARE * transfer.size
 
     def _record_max_written(self, process: _PolledProcess, transfer: Transfer, at_ns: int) -> None:
-        """Note how far a file can have been written by its closing: from where its process was when that was counted.
+        """Record the most that a file can have been written until its close: its position, and the bytes counted since.
 
-        What was written between the last look and the closing no look has seen. Other files had their part of it, as
-        far as their positions came.
+        Bytes between the last sample and the close are in no sample. Those of other files, by their positions, are
+        subtracted.
         """
         if not transfer.writes or not transfer.samples or len(process.open_files) > FEW:
             return
@@ -161,7 +161,7 @@ class PolledTransfers:
         return transfer
 
     def close_unpolled(self, now_ns: int, patience_ns: int) -> None:
-        """Close the transfers of processes that are no longer looked at: their burst is over."""
+        """Close the transfers of processes that are no longer polled: their burst has ended."""
         for process in self._processes.values():
             if now_ns - process.polled_ns > patience_ns:
                 for place in list(process.open_files):
@@ -181,9 +181,9 @@ class PolledTransfers:
 
 
 def _furthest_descriptors(files: Iterable[OpenFile]) -> dict[_FileAndDirection, OpenFile]:
-    """Return of several descriptors on one file the one that is furthest in it: mmap keeps one that never moves.
+    """Return for each file the descriptor with the highest position: that of a mapping never advances.
 
-    An empty file that a process would print to is nothing: no server that tells sizes late gives it what it writes.
+    An empty file on a standard descriptor is ignored: it is an output file, not one whose server reports sizes late.
     """
     furthest: dict[_FileAndDirection, OpenFile] = {}
     for file in files:
@@ -195,12 +195,12 @@ def _furthest_descriptors(files: Iterable[OpenFile]) -> dict[_FileAndDirection, 
 
 
 def _is_direct(flags: int) -> bool:
-    """Return whether a file is open for direct I/O; a nameless one has the flag of a folder, too."""
+    """Recognise direct I/O; O_TMPFILE includes the flag of a folder, which is O_DIRECT on another architecture."""
     return flags & O_DIRECT == O_DIRECT if flags & _O_TMPFILE else bool(flags & O_DIRECT)
 
 
 def _position_at(transfer: Transfer, at_ns: int) -> int:
-    """Return where in its file a process was at a time; before the first look at the beginning."""
+    """Return the position in a file at a time; 0 before the first sample."""
     return next((sample.position for sample in reversed(transfer.samples) if sample.at_ns <= at_ns), 0)
 
 

@@ -1,14 +1,14 @@
-"""What goes over TCP to where an object store may be, or comes from there: each stretch without a pause is a transfer.
+"""Transfers over TCP to and from possible object stores: each stretch without a pause is one.
 
-That is a port of object stores on whatever host, and on this host any port that no process that trains serves, and no
-database, broker or collector of logs is known by: who else may have another host's port, nobody knows.
+Possible stores are: on any host the usual ports of object stores; on this host every port that is not served by a
+training process, and is not the usual one of a database, broker or log collector. Other ports of other hosts may be
+anything.
 
-Nothing is concluded here: signals say what speaks for a save or a restore, and what against it. A stretch is over when
-nothing more of it was seen for as long as files are waited for; what the ranks of one job send at a time belongs
-together, and so does what they receive.
-What goes out to ask for much, and what comes back to say that much has come, is no part of either; but who sends
-waits for the last answer, and has sent all of it then only.
-Where the trace counts calls it tells of the same as the looks at the sockets, and exactly: its stretch is taken then.
+Nothing is classified here: signals are the evidence for and against a save or restore. A stretch has ended when
+nothing more was observed for as long as for files; concurrent sends of the ranks of one job belong together, and so do
+concurrent receives.
+Requests for received data, and answers to sent data, count as neither; but a send has ended only with the last answer.
+The trace counts the bytes of the same sockets exactly: where there is a traced stretch, the polled one is dropped.
 """
 
 from __future__ import annotations
@@ -39,45 +39,45 @@ from ckptprof.detect.world.world import World
 from ckptprof.frameworks.places import OBJECT_STORE_PORTS, OTHER_SERVICE_PORTS
 from ckptprof_collectors.samples import SocketTraffic, TcpSample
 
-_MAX_SENDING_NS = 1_800_000_000_000  # what goes on for longer without a pause is no save, and is forgotten
-_MAX_COUNTED_CONNECTIONS = 2048  # twice what the trace keeps: what is forgotten here would seem to begin anew at once
+_MAX_SENDING_NS = 1_800_000_000_000  # a longer stretch without a pause is no save, and is dropped
+_MAX_COUNTED_CONNECTIONS = 2048  # twice the trace's: a dropped one would seem to start again at once
 _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, local address
-_ProcessAndPort = tuple[ProcessKey, int, bool]  # owner, remote port (0: any where no store is), whether it sends
-_LETTERS = str.maketrans("0123456789", "abcdefghij")  # a series has one shape: numbers in it are all the same
+_ProcessAndPort = tuple[ProcessKey, int, bool]  # owner, remote port (0: all ports without stores), "sends"
+_LETTERS = str.maketrans("0123456789", "abcdefghij")  # all members of a series have one shape: digits become letters
 _NO_FILE = (0, 0)
-MOST_RANKS = 32  # on this host: of more processes the sampler does not see who has which socket
+MOST_RANKS = 32  # on this host: the sampler cannot assign sockets to more processes
 
 
 class _StretchKey(NamedTuple):
-    """What tells one stretch from another that goes on at the same time."""
+    """Identity of a stretch among concurrent ones."""
 
     process: ProcessKey
     port: int
-    sends: bool  # or receives
+    sends: bool  # False: receives
     is_counted: bool  # by the trace, call by call
 
 
 @dataclass(slots=True)
 class _TransferStretch:
-    """What one process sends to one port, or receives from it; it goes on."""
+    """An unfinished stretch: what one process sends to one port, or receives from it."""
 
-    before_ns: int  # the look before the first one that saw something of it; where calls are counted the first of them
-    first_ns: int  # that look
-    last_ns: int  # the last one
+    before_ns: int  # the sample before the first one with bytes; if traced, the first call
+    first_ns: int  # that sample
+    last_ns: int  # the last sample
     endpoints: dict[tuple[str, int], int] = field(default_factory=dict)  # bytes by address and port
-    sockets: dict[_Endpoint, int] = field(default_factory=dict)  # at most open at once
-    early: list[Movement] = field(default_factory=list)  # what the first look found
+    sockets: dict[_Endpoint, int] = field(default_factory=dict)  # maximum open at once
+    early: list[Movement] = field(default_factory=list)  # movements of the first sample
     later: list[Movement] = field(default_factory=list)
     parts: int = 0
     parts_bytes: int = 0
     returned_bytes: int = 0
-    answered_ns: int = 0  # when something came back last that is as little as answers to what is sent are
+    answered_ns: int = 0  # the last small amount received, as answers to sent data are
 
     def add(self, endpoint: _Endpoint, movement: Movement, sockets: int, at_ns: int) -> None:
-        """Add what a look found to have moved since the look before."""
+        """Add the bytes transferred between two samples."""
         if self.is_endless:
             self.last_ns = at_ns
-            self.early, self.later = [], []  # nobody asks for them any more
+            self.early, self.later = [], []  # no longer needed
             return
         place = endpoint[1], endpoint[2]
         if place not in self.endpoints and len(self.endpoints) >= MAX_PER_ITEM:
@@ -92,12 +92,12 @@ class _TransferStretch:
         self.last_ns = at_ns
 
     def record_answer(self, received_bytes: int, at_ns: int) -> None:
-        """Take note of what came back until then."""
+        """Record received bytes, if they are an answer."""
         if 0 < received_bytes <= HEADER_BYTES:
             self.answered_ns = max(self.answered_ns, at_ns)
 
     def shrink(self, points: int) -> None:
-        """Keep so many points of what followed the first look, or a few less: with all bytes, in longer pieces."""
+        """Reduce the movements after the first sample to about `points`: all bytes, in longer pieces."""
         while len(self.later) > max(1, points):
             self._merge_pairs()
 
@@ -107,16 +107,16 @@ class _TransferStretch:
 
     @property
     def bytes(self) -> int:
-        """All that moved."""
+        """Total bytes."""
         return sum(self.endpoints.values())
 
     @property
     def is_endless(self) -> bool:
-        """Whether it goes on for longer than any save."""
+        """It is longer than any save."""
         return self.last_ns - self.before_ns > _MAX_SENDING_NS
 
     def estimate_start_ns(self, end_ns: int) -> int:
-        """Return when it began: what the first look found took as long as the same of what came after, or was busy."""
+        """Estimate its start: the first sample's bytes took their busy time, or had the rate of the later ones."""
         start_ns = min(one.start_ns for one in self.early)
         after = sum(one.bytes for one in self.later)
         if after and end_ns > self.first_ns:
@@ -127,24 +127,24 @@ class _TransferStretch:
 
 @dataclass(slots=True)
 class _CountedBytes:
-    """What one frame tells that one process sent or received."""
+    """Bytes that one process sent or received in one frame."""
 
-    start_ns: int  # after the last silence of it
+    start_ns: int  # after its last pause
     bytes: int = 0
 
     def add(self, transferred: int, start_ns: int | None) -> None:
-        """Add what went over one of its connections."""
+        """Add the bytes of one connection."""
         if transferred:
             self.bytes += transferred
             self.start_ns = min(self.start_ns, start_ns or self.start_ns)
 
 
-# of one job in one direction: by process and port, looked at and counted
+# of one job in one direction: by process and port, polled and traced
 _StretchesByPort = dict[tuple[ProcessKey, int], dict[_StretchKey, _TransferStretch]]
 
 
 class _SocketCounters(NamedTuple):
-    """What the sockets of an endpoint had counted."""
+    """Counters of the sockets of an endpoint."""
 
     acked_bytes: int
     received_bytes: int
@@ -152,7 +152,7 @@ class _SocketCounters(NamedTuple):
 
 
 class SentTransfers:
-    """Knows what processes that train are sending and receiving, and since when."""
+    """Follows what training processes send and receive, and since when."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -162,28 +162,28 @@ class SentTransfers:
             lambda: CounterHistory(1, max_bytes=MAX_HISTORY_BYTES >> 4)
         )
         self._open: Bounded[_StretchKey, _TransferStretch] = Bounded(MAX_ENTRIES)
-        self._served_ports: Bounded[int, None] = Bounded(MAX_ENTRIES)  # ports at which processes that train are called
+        self._served_ports: Bounded[int, None] = Bounded(MAX_ENTRIES)  # ports served by training processes
         self._called_ports: Bounded[tuple[ProcessKey, str, int], None] = Bounded(
             MAX_ENTRIES
         )  # at other ports of this host
 
     @property
     def counted_connections(self) -> int:
-        """Of how many connections it is known what was counted last."""
+        """Number of connections with known counters."""
         return len(self._counted)
 
     @property
     def point_count(self) -> int:
-        """How many movements are kept of what goes on."""
+        """Number of movements retained for unfinished stretches."""
         return sum(len(one.early) + len(one.later) for one in self._open.values())
 
     def shrink(self, share: float) -> None:
-        """Keep a share of the points that there may be of each stretch."""
+        """Reduce each stretch to a share of its maximum points."""
         for one in self._open.values():
             one.shrink(int(2 * share * MAX_POINTS))
 
     def ingest(self, samples: FrameSamples) -> None:
-        """Take what a frame tells of connections."""
+        """Ingest a frame's samples of connections."""
         before_ns, tcp_samples = samples.unchanged_ns("tcp"), samples.by_kind(TcpSample)
         for sample in tcp_samples:
             if sample.is_accepted and sample.pid is not None:
@@ -216,14 +216,16 @@ class SentTransfers:
             self._record_counted(place, transferred, samples.at_ns)
 
     def _may_be_local_store(self, process: ProcessKey, sample: TcpSample) -> bool:
-        """Return whether an object store may be at a port of this host: nobody who trains is."""
+        """Return True if a port of this host may be an object store: no training process serves it."""
         if sample.port in self._served_ports or sample.port in OTHER_SERVICE_PORTS:
             return False
         if sample.remote not in {sample.local, "::1"} and not sample.remote.startswith("127."):
             return False
         if len(self._world.jobs.local_living_ranks(process)) > MOST_RANKS:
             return False
-        self._called_ports[process, sample.remote, sample.port] = None  # who opened a connection only looks tell
+        self._called_ports[process, sample.remote, sample.port] = (
+            None  # only polling shows which end opened a connection
+        )
         return True
 
     def _ingest_sample(self, process: ProcessKey, sample: TcpSample, before_ns: int, at_ns: int) -> None:
@@ -235,7 +237,7 @@ class SentTransfers:
         sent, received = now.acked_bytes - known.acked_bytes, now.received_bytes - known.received_bytes
         if sent > max(0, LITTLE_SHARE * received):
             until_ns = min(at_ns, max(before_ns, sample.sent_ns or at_ns))
-            # several connections are busy at a time: each for as long as it took, if they share the work evenly
+            # several connections are busy at a time: with even shares, each is busy for the whole duration
             busy_ns = max(0, now.busy_us - known.busy_us) * 1000 // max(1, sample.sockets)
             movement = Movement(max(before_ns, until_ns - max(busy_ns, 1)), until_ns, sent)
             stretch = self._stretch(_StretchKey(process, sample.port, sends=True, is_counted=False), before_ns, at_ns)
@@ -245,12 +247,12 @@ class SentTransfers:
             sending.record_answer(received, min(at_ns, sample.received_ns))
         if received > max(0, LITTLE_SHARE * sent):
             until_ns = min(at_ns, max(before_ns, sample.received_ns or at_ns))
-            movement = Movement(until_ns - 1, until_ns, received)  # for how long it was busy nobody says
+            movement = Movement(until_ns - 1, until_ns, received)  # its busy time is unknown
             stretch = self._stretch(_StretchKey(process, sample.port, sends=False, is_counted=False), before_ns, at_ns)
             stretch.add(endpoint, movement, sample.sockets, at_ns)
 
     def _previous_counts(self, endpoint: _Endpoint, traffic: SocketTraffic) -> SocketTraffic:
-        """Return what was counted before; of one that is new, or gave way and begins anew, nothing."""
+        """Return the earlier counters; zeros for a new connection, or one that was dropped and starts again."""
         known = self._counted.get(endpoint)
         if known is None or traffic.sent_bytes < known.sent_bytes or traffic.received_bytes < known.received_bytes:
             return msgspec.structs.replace(
@@ -269,7 +271,7 @@ class SentTransfers:
     def counted_bytes(
         self, process: ProcessKey, start_ns: int, end_ns: int, ports: Collection[int] | None = None, *, sends: bool
     ) -> float:
-        """Return what a process sent to stores, or received, between two times as its calls were counted.
+        """Return the bytes that a process sent to stores, or received, between two times, by traced calls.
 
         From all ports, or some.
         """
@@ -302,7 +304,7 @@ class SentTransfers:
                 movement = Movement(since_ns, until_ns, own[0], tid=traffic.tid)
                 stretch.add((process, traffic.remote, traffic.port, ""), movement, traffic.sockets, at_ns)
                 stretch.before_ns = min(stretch.before_ns, since_ns)
-            if key in self._open:  # the last part is one once it was answered, the last answer once more is asked for
+            if key in self._open:  # a part is complete once it was answered, an answer once the next request is sent
                 stretch = self._open[key]
                 stretch.parts += max(0, own[1])
                 stretch.parts_bytes += max(0, own[2])
@@ -317,9 +319,9 @@ class SentTransfers:
         return stretch
 
     def take_ended(self, now_ns: int, quiet_ns: int) -> list[tuple[str, list[SentTransfer]]]:
-        """Return what each job sent or received at a time, with the job, once no more of it was seen for so long."""
+        """Return (job, transfers) of concurrent sends, or receives, that had no more bytes for `quiet_ns`."""
         for key in [key for key in self._open if key.port not in OBJECT_STORE_PORTS and key.port in self._served_ports]:
-            del self._open[key]  # ranks met there, and were seen to only later
+            del self._open[key]  # a port between ranks, which was recognised later
         by_job: dict[tuple[str, bool], _StretchesByPort] = {}
         for key, stretch in self._open.items():
             stretches_by_port = by_job.setdefault((self._world.jobs.job_of(key.process), key.sends), {})
@@ -334,20 +336,20 @@ class SentTransfers:
         return [(job, parts) for job, parts in found if parts]
 
     def is_sending_since(self, since_ns: int) -> bool:
-        """Return whether something goes on being sent that began then, or later, and is more than what many send."""
+        """Return True if a send in progress started at `since_ns` or later, and is larger than usual traffic."""
         later = (one for key, one in self._open.items() if key.sends and one.before_ns >= since_ns)
         return any(one.bytes >= SIGNIFICANT_BYTES and not one.is_endless for one in later)
 
     def oldest_ns(self, now_ns: int) -> int:
-        """Return from when on something is still asked for by what goes on."""
+        """Return since when unfinished stretches still need data."""
         going_on = (one.before_ns for key, one in self._open.items() if key.sends and not one.is_endless)
-        return min(going_on, default=now_ns)  # a data set may come for as long as it is trained on
+        return min(going_on, default=now_ns)  # a data set may be received for the whole training
 
 
 def _ended_ports(stretches_by_port: _StretchesByPort, now_ns: int, quiet_ns: int) -> list[tuple[ProcessKey, int]]:
-    """Return which of what a job moved is over, with all of the job that began with it, or while it went on.
+    """Return the ended stretches of a job, with all that started during them.
 
-    What began earlier and goes on is something else, as the requests of a worker that loads data.
+    A stretch that started earlier and has not ended is something else, such as the requests of a data loader.
     """
     spans = {place: _span_of(stretches.values()) for place, stretches in stretches_by_port.items()}
     quiet = [place for place, (_, _, last_ns) in spans.items() if now_ns - last_ns >= quiet_ns]
@@ -372,7 +374,7 @@ def _span_of(stretches: Iterable[_TransferStretch]) -> tuple[int, int, int]:
 
 
 def _make_transfers(stretches: dict[_StretchKey, _TransferStretch]) -> list[SentTransfer]:
-    """Return stretches that are over; of one that looks and the trace tell of, as the trace tells."""
+    """Return the transfers of ended stretches; of one both polled and traced, the traced one."""
     transfers = []
     for key, stretch in stretches.items():
         other = stretches.get(key._replace(is_counted=not key.is_counted))
@@ -385,7 +387,7 @@ def _make_transfers(stretches: dict[_StretchKey, _TransferStretch]) -> list[Sent
 
 
 def _make_transfer(key: _StretchKey, stretch: _TransferStretch, polled: _TransferStretch | None) -> SentTransfer:
-    """Return a stretch that is over; how many connections are open at once only looks at them tell."""
+    """Return the transfer of an ended stretch; only the `polled` one has the number of open connections."""
     last_byte_ns = max(one.end_ns for one in (*stretch.early, *stretch.later))
     is_known = key.is_counted or not (key.sends or stretch.later)
     start_ns = stretch.before_ns if is_known else min(stretch.estimate_start_ns(last_byte_ns), last_byte_ns)

@@ -1,4 +1,4 @@
-"""From the sessions that the kernel counts to transfers: one process, one file, one direction, one opening."""
+"""From traced sessions to transfers: one process, one file, one direction, one open."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from ckptprof_collectors.samples import FileActivity, FileLifeEvent
 class _KnownSession:
     last_sample: FileActivity  # its last sample
     transfer: TracedTransfer
-    offset_sample: FileActivity | None = None  # what belongs to an earlier transfer
-    since_ns: int = 0  # when what is beyond it began
+    offset_sample: FileActivity | None = None  # the part that belongs to an earlier transfer
+    since_ns: int = 0  # start of the part after it
 
 
 class TracedTransfers:
-    """Follows the sessions of all processes; only those that moved are looked at."""
+    """Follows the sessions of all processes; only changed ones cost time."""
 
     def __init__(self) -> None:
-        self._sessions: Bounded[str, _KnownSession] = Bounded(8 * MAX_FILES)  # that nobody closed
+        self._sessions: Bounded[str, _KnownSession] = Bounded(8 * MAX_FILES)  # not closed
         self._exited: dict[ProcessKey, int] = {}  # processes that have ended, and when
         self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
-        self._open: dict[int, TracedTransfer] = {}  # by identity, those that moved longest ago first
+        self._open: dict[int, TracedTransfer] = {}  # by identity, the least recently active first
         self._by_process: dict[ProcessKey, dict[int, TracedTransfer]] = {}
-        # what each process wrote of each device that a sync of everything may store, by identity
+        # by process and device: the writes that a sync of everything may store, by identity
         self._unsynced: dict[ProcessKey, dict[int, dict[int, TracedTransfer]]] = {}
         self._newly_ended: dict[int, TracedTransfer] = {}
         self._ended: dict[int, TracedTransfer] = {}
         self.file_events = FileEvents()
 
     def __bool__(self) -> bool:
-        """Whether anything was traced of late."""
+        """Whether a transfer was traced recently."""
         return bool(self._ended) or bool(self._open)
 
     def ingest(self, activity: FileActivity, before_ns: int) -> None:
-        """Take one sample of a session; `before_ns` is the time of the frame before."""
+        """Ingest one sample of a session; `before_ns`: time of the frame before."""
         known = self._sessions.get(activity.session)
         if known is None:
             if activity.operations <= 0:
@@ -52,7 +52,7 @@ class TracedTransfers:
             transfer = self._transfer_for(activity)
             known = self._sessions[activity.session] = _KnownSession(activity, transfer)
         elif activity.operations < known.last_sample.operations:
-            return  # older than what is known
+            return  # older than the known one
         part = self._part_of_transfer(known, activity, before_ns)
         if part is not None:
             self._ingest_part(known.transfer, part, before_ns)
@@ -60,7 +60,7 @@ class TracedTransfers:
             del self._sessions[activity.session]
 
     def _part_of_transfer(self, known: _KnownSession, activity: FileActivity, before_ns: int) -> FileActivity | None:
-        """Return what the session did in its transfer, which is a new one if the last was over; None: nothing."""
+        """Return the part of a session that belongs to its current transfer; None: there is none."""
         has_moved_on = activity.operations > known.last_sample.operations
         transfer = known.transfer
         is_classified = transfer.phase is Phase.CLASSIFIED
@@ -84,13 +84,13 @@ class TracedTransfers:
         return part
 
     def _transfer_for(self, activity: FileActivity, excluded: TracedTransfer | None = None) -> TracedTransfer:
-        """Return the transfer that a session belongs to, `but` not that one; a new one if there is none."""
+        """Return the transfer of a session, a new one if there is none; never the `excluded` one."""
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
         transfers = self._files.setdefault((file, activity.writes), {}).setdefault(process, [])
         if transfers:
             if transfers[-1] is not excluded and _continues(transfers[-1], activity):
                 return transfers[-1]
-            if transfers[-1].phase is Phase.OPEN:  # truncated, or begun again, by another thread
+            if transfers[-1].phase is Phase.OPEN:  # truncated, or started again, by another thread
                 self._finish(transfers[-1])
         transfer = TracedTransfer(
             process=process,
@@ -131,7 +131,7 @@ class TracedTransfers:
             self._open[id(transfer)] = transfer
         elif transfer.phase is Phase.ENDED:
             self._finish(transfer)
-        else:  # a sync came late: nobody is to judge it again
+        else:  # a late sync: it is not classified again
             self._ended[id(transfer)] = transfer
 
     def _finish(self, transfer: TracedTransfer) -> None:
@@ -140,7 +140,7 @@ class TracedTransfers:
         self._newly_ended[id(transfer)] = self._ended[id(transfer)] = transfer
 
     def ingest_event(self, event: FileLifeEvent) -> None:
-        """Take an event of a file's life; the sessions of the same frame are to be learnt before."""
+        """Ingest an event of a file, after the sessions of the same frame."""
         writers: TransfersOf = {}
         if event.device is not None and event.inode is not None:
             writers = self._files.get(((event.device, event.inode), True), {})
@@ -150,18 +150,18 @@ class TracedTransfers:
         for transfer in observed:
             self._file_by_phase(transfer)
         synced = set(map(id, observed)) if relatives else ()
-        for transfer in relatives:  # of thousands of files none is synced with each that follows
+        for transfer in relatives:  # thousands of files must not be searched for each event
             is_stored = transfer.durable_ns is not None and id(transfer) not in synced
             if is_stored or transfer.phase is Phase.CLASSIFIED or len(transfer.syncs) >= FEW:
                 del unsynced[transfer.file[0]][id(transfer)]
 
     def record_close(self, transfer: TracedTransfer, at_ns: int) -> None:
-        """Take note that polling saw the file closed: not every thread that used it tells so."""
+        """Record a close observed by polling: not every thread's session reports it."""
         if transfer.phase is Phase.OPEN and at_ns >= transfer.active_ns:
             self._finish(transfer)
 
     def record_exit(self, process: ProcessKey, at_ns: int) -> None:
-        """Take note that a process has ended; the last samples of its sessions may still come."""
+        """Record the end of a process; the last samples of its sessions may still arrive."""
         for transfer in self.transfers_of(process):
             if id(transfer) in self._open:
                 self._finish(transfer)
@@ -169,7 +169,7 @@ class TracedTransfers:
             self._exited[process] = at_ns
 
     def take_ended(self, now_ns: int) -> list[TracedTransfer]:
-        """Return the transfers that are over since the last call, and those that stand still for long."""
+        """Return the transfers that ended since the last call, and those without activity for long."""
         while self._open:
             transfer = next(iter(self._open.values()))
             if now_ns - transfer.last_ns < PATIENCE_NS:
@@ -179,7 +179,7 @@ class TracedTransfers:
         return ended
 
     def is_active_since(self, since_ns: int) -> bool:
-        """Return whether any open file was used after that."""
+        """Return True if any open file was used after `since_ns`."""
         return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns
 
     def open_transfers(self) -> list[TracedTransfer]:
@@ -187,13 +187,13 @@ class TracedTransfers:
         return list(self._open.values())
 
     def written(self) -> list[TracedTransfer]:
-        """Return what was written of late, by whomever, judged or not."""
+        """Return recent writes of all processes, classified or not."""
         return [one for one in (*self._ended.values(), *self._open.values()) if one.writes]
 
     def transfers_near(
         self, file: FileKey, low_ns: int, high_ns: int, process: ProcessKey | None = None
     ) -> Iterator[TracedTransfer]:
-        """Yield the transfers of a file, by that process or by all, in either direction, that overlap a time about."""
+        """Yield the transfers of a file, in both directions, that roughly overlap a time; of one process or of all."""
         for writes in (True, False):
             by_process = self._files.get((file, writes), {})
             lists = by_process.values() if process is None else (by_process.get(process, ()),)
@@ -202,20 +202,20 @@ class TracedTransfers:
                     yield transfer
 
     def has_transfers(self, process: ProcessKey) -> bool:
-        """Return whether a process did anything of late."""
+        """Return True if a process has recent transfers."""
         return process in self._by_process
 
     def transfers_of(self, process: ProcessKey) -> list[TracedTransfer]:
-        """Return what a process did of late."""
+        """Return the recent transfers of a process."""
         return list(self._by_process.get(process, {}).values())
 
     def forget_before(self, at_ns: int) -> None:
-        """Drop the transfers that were over before `at_ns`."""
+        """Drop the transfers that ended before `at_ns`."""
         for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._ended.values())):
             self._forget(transfer)
         for transfer in self._ended.values():
             if transfer.phase is Phase.CLASSIFIED:
-                self.file_events.paths.remove(transfer)  # no renaming counts for what was judged
+                self.file_events.paths.remove(transfer)  # renames do not change classified transfers
         self.shrink(1.0)
         exited = {process for process, ended_ns in self._exited.items() if ended_ns < at_ns}
         for session in (
@@ -227,11 +227,11 @@ class TracedTransfers:
         self.file_events.forget_before(at_ns)
 
     def __len__(self) -> int:
-        """Return how many transfers are known, open and over."""
+        """Return the number of known transfers, open and ended."""
         return len(self._open) + len(self._ended)
 
     def shrink(self, share: float) -> None:
-        """Keep so many of the latest that are over, as a share of the bound; one that still waits keeps no others."""
+        """Retain the latest ended ones, up to a share of the bound; a waiting one stays, and retains no later ones."""
         excess = max(0, len(self._ended) - int(share * MAX_FILES))
         for transfer in list(itertools.islice(self._ended.values(), excess)):
             if transfer.phase is Phase.CLASSIFIED:
@@ -259,7 +259,7 @@ class TracedTransfers:
 
 
 def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
-    """Return whether a new session belongs to the transfer that was the last of its process, file and direction."""
+    """Decide whether a new session belongs to the last transfer of its process, file and direction."""
     sums = transfer.operations
     if sums is None or transfer.phase is Phase.CLASSIFIED or transfer.generation != activity.generation:
         return False
@@ -271,18 +271,18 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
     if activity.first_ns <= sums.last_ns:
         return True
     if activity.writes and activity.size < sums.high_offset:
-        return False  # truncated meanwhile
+        return False  # truncated in between
     starts_again = activity.first_offset == sums.low_offset and _covers_range(sums)
     return not (starts_again and activity.first_ns - sums.last_ns > CONCURRENT_NS)
 
 
 def _covers_range(sums: OperationSums) -> bool:
-    """Return whether all of the stretch that it was in was moved."""
+    """Return True if the transferred range has no gaps."""
     return sums.bytes >= NEARLY_ALL * (sums.high_offset - sums.low_offset)
 
 
 def _starts_again(transfer: TracedTransfer, before: FileActivity, after: FileActivity) -> bool:
-    """Return whether a session that nobody closes goes over its file again, after the file itself was closed."""
+    """Recognise an unclosed session that rereads or rewrites its file, after the file was closed."""
     if not transfer.writes or transfer.phase is Phase.OPEN:
         return False
     if transfer.closed_ns is None or after.last_ns <= transfer.closed_ns:
@@ -292,10 +292,10 @@ def _starts_again(transfer: TracedTransfer, before: FileActivity, after: FileAct
 
 
 def _reread_start_ns(transfer: TracedTransfer, before: FileActivity, after: FileActivity, before_ns: int) -> int | None:
-    """Return when a thread began to read again what it had read or mapped, after a pause; None: it did not.
+    """Return when a thread started to reread what it had read or mapped, after a pause; None: it did not.
 
-    The kernel's session goes on if nobody closed it: a mapping is let go of without a sign, and who reads by calls
-    after a pause has opened the file again.
+    The kernel's session continues until a close: unmapping has no event, and a read by calls after a pause means that
+    the file was opened again.
     """
     start_ns = min(before_ns, after.last_ns - max(0, (after.call_ns or 0) - (before.call_ns or 0)))
     if transfer.writes or start_ns - transfer.active_ns <= CONCURRENT_NS or (sums := transfer.operations) is None:

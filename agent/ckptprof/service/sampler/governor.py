@@ -1,0 +1,79 @@
+"""The CPU budget of the agent, over any ten minutes and any minute; above it work is left out, least worth first.
+
+What detection stands on, the counters of processes, is never left out. The order and where each begins:
+
+    share of the budget used    left out
+    0.6                         files, descriptors and threads of processes that are no candidates
+    0.85                        Python stacks
+    0.9                         timelines: threads, and devices five times a second
+    0.95                        sampling faster than between bursts
+
+The real-time class ends with the first. Of any single minute the budget is larger while a checkpoint is under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import psutil
+
+LIMITS = {"files": 0.6, "stacks": 0.85, "timelines": 0.9, "fast sampling": 0.95}
+CHECKPOINT_SHARE = 0.25  # of a core, in a minute with a checkpoint
+PERIOD_NS = 2_000_000_000
+MINUTE_NS = 60_000_000_000
+WINDOW_NS = 10 * MINUTE_NS
+
+
+def used_by(pids: Iterable[int]) -> int:
+    """Return the CPU time of this process and others, with that of children they have waited for, in nanoseconds."""
+    seconds = 0.0
+    for pid in (os.getpid(), *pids):
+        with contextlib.suppress(psutil.Error):  # the recorder has ended, and so do we
+            seconds += sum(psutil.Process(pid).cpu_times()[:4])
+    return int(seconds * 1e9)
+
+
+class Governor:
+    """Decides which work is left out, and counts what was; all of it is done where there is no budget (None)."""
+
+    def __init__(self, budget: float | None, used_ns: Callable[[], int]) -> None:
+        """`budget`: share of one core. `used_ns`: the CPU time used so far."""
+        self._budget = budget
+        self._used_ns = used_ns
+        self._history: deque[tuple[int, int]] = deque()  # when, and what was used until then
+        self._next_ns = 0
+        self.used_share = 0.0
+        self.left_out: dict[str, int] = {}  # how often each kind of work was due
+
+    def update(self, now_ns: int, *, saves: bool) -> None:
+        """Compare what was used with the budget, if it is due; `saves`: a checkpoint is under way."""
+        if self._budget is None or now_ns < self._next_ns:
+            return
+        self._next_ns = now_ns + PERIOD_NS
+        if not self._history:
+            self._history.append((now_ns, 0))  # the start counts
+        used_ns, history = self._used_ns(), self._history
+        while len(history) > 1 and history[1][0] <= now_ns - WINDOW_NS:
+            history.popleft()
+        since_minute_ns = next((used for at, used in reversed(history) if at <= now_ns - MINUTE_NS), history[0][1])
+        minute_share = max(self._budget, CHECKPOINT_SHARE) if saves else self._budget
+        self.used_share = max(
+            (used_ns - history[0][1]) / (self._budget * WINDOW_NS),
+            (used_ns - since_minute_ns) / (minute_share * MINUTE_NS),
+        )
+        history.append((now_ns, used_ns))
+
+    @property
+    def is_within(self) -> bool:
+        """Whether nothing is left out."""
+        return self.used_share < min(LIMITS.values())
+
+    def allows(self, work: str) -> bool:
+        """Return whether to do work of `LIMITS` that is due; what is not done is counted."""
+        if self.used_share < LIMITS[work]:
+            return True
+        self.left_out[work] = self.left_out.get(work, 0) + 1
+        return False

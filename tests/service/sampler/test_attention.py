@@ -1,0 +1,229 @@
+"""Whose files and threads are followed: those of candidates always, of all others for a small share of a core."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from standintrace import MIB, Desk, StandIn, activity, start_ticks
+from tests.patience import LIFETIME, wait_until
+
+from ckptprof.service.sampler.activity import QUIET_NS, WriteRhythm
+from ckptprof.service.sampler.population import Population
+from ckptprof.service.sampler.shares import CpuAllowance
+from ckptprof.service.sampler.tracing import FOLLOWED, SELECT_INTERVAL_NS, WATCHED
+from ckptprof.service.sampler.watched_process import OTHERS_SAVED_NS, WatchedProcess
+from ckptprof_collectors.files.workers import WORKERS
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.processes.process import Process
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, ProcessInfo
+
+SECOND_NS = 1_000_000_000
+
+
+@pytest.fixture
+def desk() -> Iterator[Callable[..., Desk]]:
+    """Return a maker of samplers; they are ended with the test."""
+    made: list[Desk] = []
+
+    def make(attach: Callable[..., Any], **options: Any) -> Desk:
+        made.append(Desk(attach, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def sleeper() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process without any sign, in a session of its own."""
+    with subprocess.Popen(["sleep", LIFETIME], start_new_session=True) as process:
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def population() -> Iterator[Population]:
+    """Return a population of this host."""
+    made = Population(KernelFs(), frozenset((os.getpid(),)), None)
+    yield made
+    made.close()
+
+
+def info(pid: int, *runtimes: str, **environment: str) -> ProcessInfo:
+    """Describe a process."""
+    return ProcessInfo(pid, start_ticks(pid), 1, 0, "x", "x", runtimes, environment, None)
+
+
+def watch(population: Population, pid: int) -> WatchedProcess:
+    """Have a process watched."""
+    watching = population.watch_pid(pid, start_ticks(pid), SECOND_NS)
+    assert watching is not None
+    return watching
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "environment", "is_candidate"),
+    [
+        (("torch",), {}, True),
+        (("gpu",), {}, True),
+        ((), {"RANK": "3"}, True),
+        ((), {"SLURM_PROCID": "0"}, True),
+        ((), {"SLURM_JOB_ID": "17", "HOSTNAME": "node"}, False),
+        ((), {}, False),
+    ],
+)
+def test_a_candidate_is_one_by_what_it_runs(
+    population: Population, sleeper: subprocess.Popen[bytes], runtimes: tuple[str, ...], environment: dict[str, str],
+    *, is_candidate: bool,
+) -> None:  # fmt: skip
+    """A library for training, a GPU, or a rank; not the name of its program."""
+    watching = watch(population, sleeper.pid)
+    watching.info = info(sleeper.pid, *runtimes, **environment)
+
+    population.sweep(SECOND_NS, [], {})
+
+    assert watching.is_candidate is is_candidate
+
+
+FAMILIES = {
+    "below a shell": f"echo $$; setsid sh -c 'sleep {LIFETIME} & echo $!; wait' & wait",
+    "in its pipeline": f"sleep {LIFETIME} & echo $!; sleep {LIFETIME} & echo $!; wait",
+    "of another session": f"setsid sleep {LIFETIME} & echo $!; sleep {LIFETIME} & echo $!; wait",
+}
+
+
+@pytest.mark.parametrize("place", FAMILIES)
+def test_what_works_for_a_candidate_is_one(population: Population, place: str) -> None:
+    """`tar` below a shell of a trainer, or `gzip` at the other end of its pipe; it may have been found first."""
+    with subprocess.Popen(["sh", "-c", FAMILIES[place]], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        trainer, worker = (int(process.stdout.readline()) for _ in range(2))
+        wait_until(lambda: os.getpgid(trainer) != os.getpgid(worker) or place == "in its pipeline")
+        population.find(0, [])
+        working = watch(population, worker)
+        found_first = working.is_candidate
+        watch(population, trainer).info = info(trainer, "torch")
+        population.sweep(SECOND_NS, [], {})
+        os.kill(worker, 9)
+        os.killpg(process.pid, 9)
+        if place == "of another session":
+            os.kill(trainer, 9)
+
+    assert not found_first
+    assert working.is_candidate is (place != "of another session")
+
+
+@pytest.mark.parametrize(
+    ("bursts", "is_steady"),
+    [
+        ([(0, 100), (60, 100), (121, 90)], True),
+        ([(0, 1), (7, 900), (60, 100), (121, 100), (180, 120)], True),
+        ([(0, 100), (60, 100)], False),
+        ([(0, 100), (60, 100), (70, 100)], False),
+        ([(0, 100), (60, 500), (120, 100)], False),
+    ],
+)
+def test_a_rhythm_is_three_bursts_alike_at_intervals_alike(bursts: list[tuple[int, int]], *, is_steady: bool) -> None:
+    """As an unknown framework saves; a package manager writes as it comes."""
+    rhythm = WriteRhythm()
+    for start_ns, written_bytes in bursts:
+        rhythm.record(start_ns, written_bytes)
+
+    assert rhythm.is_steady is is_steady
+
+
+def burst(watching: WatchedProcess, now_ns: int, path: str, size_bytes: int) -> tuple[bool, bool]:
+    """Let it write a file and end its burst; return whether that was asked for, and by the second sample."""
+    watching.alert(now_ns, mappings=False)
+    watching.ingest(activity(watching.process.pid, path, size_bytes, closed_ns=now_ns, session=str(now_ns)))
+    watching.apply_traced()
+    ended_ns = now_ns + QUIET_NS
+    asked = [
+        watching.question_if_due(at_ns, 0, lambda _: True) is not None for at_ns in (ended_ns, ended_ns + 2 * SECOND_NS)
+    ]
+    return asked[0], asked[1]
+
+
+def test_who_writes_large_files_at_a_rhythm_becomes_a_candidate(sleeper: subprocess.Popen[bytes]) -> None:
+    """Whatever it is."""
+    watching = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=False)
+    small = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=False)
+    for number in range(1, 4):
+        assert not watching.is_candidate
+        burst(watching, number * 60 * SECOND_NS, f"/data/model_{number}.bin", 2 * MIB)
+        burst(small, number * 60 * SECOND_NS, f"/data/log_{number}", 1000)
+
+    assert watching.is_candidate
+    assert not small.is_candidate
+    watching.close()
+    small.close()
+
+
+def test_others_share_an_allowance_and_candidates_have_their_own(sleeper: subprocess.Popen[bytes]) -> None:
+    """Above it nothing is asked for them, and that is counted; a candidate is asked for after each burst."""
+    others = CpuAllowance(0.01, OTHERS_SAVED_NS)
+    other, candidate = (
+        WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=keep, others=others) for keep in (False, True)
+    )
+    before = WORKERS.refused
+    at_first = burst(other, 10 * SECOND_NS, "/data/a", 2 * MIB)
+    other.payer.spend(OTHERS_SAVED_NS + SECOND_NS)
+    candidate.payer.spend(SECOND_NS)
+    then = burst(other, 20 * SECOND_NS, "/data/b", 2 * MIB), burst(candidate, 20 * SECOND_NS, "/data/c", 2 * MIB)
+    refused = WORKERS.refused - before
+    later = burst(other, 200 * SECOND_NS, "/data/d", 2 * MIB)
+
+    assert at_first == (True, True)
+    assert then == ((False, False), (True, True))
+    assert refused == 2
+    assert later == (True, True)
+    other.close()
+    candidate.close()
+
+
+def test_within_a_burst_a_candidate_is_asked_for_as_far_as_its_allowance_goes(sleeper: subprocess.Popen[bytes]) -> None:
+    """Those questions come again anyway."""
+    watching = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=True)
+    asked = []
+    for second in range(1, 40):
+        watching.alert(second * SECOND_NS, mappings=False)
+        watching.ingest(activity(watching.process.pid, "/data/a", 2 * MIB))
+        watching.apply_traced()
+        question = watching.question_if_due(second * SECOND_NS, 0, lambda _: True)
+        if question is not None:
+            question.spend(100_000_000)  # each costs ten seconds of a hundredth of a core
+            asked.append(second)
+    watching.close()
+
+    assert len(asked) == 4
+    assert all(later - earlier >= 8 for earlier, later in pairwise(asked))
+
+
+def test_small_files_are_reported_of_those_that_are_followed(
+    desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]
+) -> None:
+    """Of a process that unpacks a tree they stay sums in the kernel once that has cost its share."""
+    large = activity(sleeper.pid, "/tree/large", 2 * MIB, closed_ns=1)
+    small = activity(sleeper.pid, "/tree/small", 1000, closed_ns=1)
+    created = FileLifeEvent(1, "created", sleeper.pid, start_ticks(sleeper.pid), 1, 1, 1, None, "/tree/small")
+    trace = StandIn([[large]])
+    one, now_ns = desk(trace), SECOND_NS
+    one.tick(now_ns)
+    population = one.sampler._population
+    population.others_allowance.spend(100 * SECOND_NS)
+    told = []
+    for candidate in (False, True):
+        now_ns += 2 * SELECT_INTERVAL_NS
+        population.watched[sleeper.pid].is_candidate = candidate
+        trace.reads = [[created, small, large]]
+        told.append([s for s in one.tick(now_ns) if isinstance(s, FileActivity | FileLifeEvent)])
+
+    assert told == [[large], [created, small, large]]
+    said = [processes[sleeper.pid] for processes, _ in trace.attended if sleeper.pid in processes]
+    assert said == [FOLLOWED, WATCHED, FOLLOWED]

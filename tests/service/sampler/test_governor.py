@@ -1,0 +1,177 @@
+"""The CPU budget: what it counts, what is left out above it, in which order, and when that is done again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from standintrace import Desk, StandIn
+
+from ckptprof.service.sampler.activity import ProcessActivity
+from ckptprof.service.sampler.burst_sampling import BurstSampling
+from ckptprof.service.sampler.governor import LIMITS, MINUTE_NS, PERIOD_NS, WINDOW_NS, Governor, used_by
+from ckptprof_collectors.kernelfs import KernelFs
+from ckptprof_collectors.samples import SamplerHealth
+
+SECOND_NS = 1_000_000_000
+
+
+class Budgeted:
+    """A governor with a clock and an account of its own."""
+
+    def __init__(self, budget: float | None = 0.05) -> None:
+        self.used_ns = 0
+        self.now_ns = 7 * SECOND_NS
+        self.governor = Governor(budget, lambda: self.used_ns)
+        self.governor.update(self.now_ns, saves=False)
+
+    def use(self, share: float, seconds: float, *, saves: bool = False) -> None:
+        """Use so much of a core for a while."""
+        until_ns = self.now_ns + int(seconds * SECOND_NS)
+        while self.now_ns < until_ns:
+            self.now_ns += PERIOD_NS
+            self.used_ns += int(share * PERIOD_NS)
+            self.governor.update(self.now_ns, saves=saves)
+
+    def left_out(self) -> list[str]:
+        """Return what is left out now."""
+        return [work for work in LIMITS if not self.governor.allows(work)]
+
+
+@pytest.mark.parametrize(
+    ("share", "left_out"),
+    [
+        (0.02, []),
+        (0.035, ["files"]),
+        (0.0435, ["files", "stacks"]),
+        (0.046, ["files", "stacks", "timelines"]),
+        (0.06, ["files", "stacks", "timelines", "fast sampling"]),
+    ],
+)
+def test_work_is_left_out_in_the_order_of_its_worth(share: float, left_out: list[str]) -> None:
+    """The more of the budget is used, the more; real time ends with the first."""
+    one = Budgeted()
+    one.use(share, 700)
+
+    assert one.left_out() == left_out
+    assert one.governor.is_within is (not left_out)
+    assert one.governor.left_out == dict.fromkeys(left_out, 1)
+
+
+def test_a_minute_has_more_while_a_checkpoint_is_under_way() -> None:
+    """Within the ten minutes: a save that lasts spends those."""
+    one = Budgeted()
+    one.use(0.2, 60, saves=True)
+    during = one.left_out()
+    one.use(0.2, PERIOD_NS / SECOND_NS)
+    after = one.left_out()
+    one.use(0.2, 80, saves=True)
+
+    assert during == ["files"]  # a fifth of a quarter is left
+    assert after == list(LIMITS)
+    assert one.left_out() == list(LIMITS)
+
+
+def test_all_is_done_again_when_the_ten_minutes_have_passed() -> None:
+    """And after a minute as far as that is concerned."""
+    one = Budgeted()
+    one.use(0.5, 40)
+    used_up = one.left_out()
+    one.use(0.0, MINUTE_NS / SECOND_NS)
+    within_minute = one.governor.used_share
+    one.use(0.0, WINDOW_NS / SECOND_NS)
+
+    assert used_up == list(LIMITS)
+    assert within_minute == pytest.approx(20 / 30)
+    assert one.left_out() == []
+
+
+def test_without_a_budget_nothing_is_left_out() -> None:
+    """As below `ckptprof run`."""
+    one = Budgeted(None)
+    one.use(1.0, 700)
+
+    assert one.left_out() == []
+    assert one.governor.left_out == {}
+
+
+def test_others_and_children_that_have_ended_count() -> None:
+    """The recorder's CPU time, and py-spy's; a process that is gone counts nothing."""
+    burns = "import time\nwhile time.process_time() < 0.3: pass\n"
+    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burns!r}]); print(flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        both, alone = used_by([process.pid]), used_by([])
+        process.communicate(b"\n")
+
+    assert both - alone >= 0.2 * SECOND_NS
+    assert used_by([process.pid]) > 0
+
+
+@pytest.mark.parametrize(
+    ("used_share", "hz", "host_hz"),
+    [(0.0, 25, 5), (0.85, 25, 5), (0.9, 25, 1), (0.95, 10, 1), (3.0, 10, 1)],
+)
+def test_the_sampler_keeps_to_its_budget(used_share: float, hz: int, host_hz: int) -> None:
+    """Devices are read as between bursts, then processes; their counters are read all the same."""
+    desk = Desk(StandIn(), level="poll")
+    sampler: Any = desk.sampler
+    sampler.governor.used_share = used_share
+    now_ns = 100 * SECOND_NS
+    sampler._last_burst_ns = now_ns
+    period_ns = sampler._period_ns(now_ns, [ProcessActivity()])
+    sampler.tick(now_ns)
+    host_ns = sampler._next_host_ns - now_ns
+    desk.close()
+
+    assert period_ns == SECOND_NS // hz
+    assert host_ns == pytest.approx(SECOND_NS / host_hz, rel=0.05)
+
+
+def test_above_its_budget_others_are_not_followed_and_real_time_ends() -> None:
+    """And health says at once how much was left out; all of it comes back."""
+    desk = Desk(StandIn(), level="poll", cpu_budget=0.05)
+    sampler: Any = desk.sampler
+    used, told = [0], []
+    sampler.governor._used_ns = lambda: used[0]
+    sampler.on_budget = told.append
+    left, healths = [], []
+    for second, used_seconds in ((1, 0), (2, 0), (5, 2), (8, 2), (200, 2)):
+        used[0] = used_seconds * SECOND_NS
+        samples = desk.tick(second * SECOND_NS)
+        left.append(sampler._population.others_allowance.left_ns(second * SECOND_NS) > 0)
+        healths.append(any(isinstance(sample, SamplerHealth) for sample in samples))
+    desk.close()
+
+    assert left == [True, True, False, False, True]
+    assert told == [False, True]
+    assert healths[2]
+
+
+def test_above_the_budget_no_stack_is_sampled_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was due is counted."""
+    governor = Governor(0.05, lambda: 0)
+    sampling: Any = BurstSampling(KernelFs(), governor)
+    asked: list[Any] = []
+    monkeypatch.setattr(sampling._threads, "sample", lambda _, bursting, *__, **___: asked.append(bursting) or [])
+    monkeypatch.setattr(sampling._stacks, "due", lambda *_: [SimpleNamespace(process=SimpleNamespace(pid=1))])
+    monkeypatch.setattr(sampling._stacks, "record_sample", lambda *_: None)
+    reader = SimpleNamespace(
+        cost_ns=0, is_available=True, request=lambda one: asked.append(one) or True, consume=list,
+        consume_reason=lambda: None, close=lambda: None,
+    )  # fmt: skip
+    monkeypatch.setattr(sampling._stacks, "_reader", reader)
+    monkeypatch.setattr(sampling, "_limits", SimpleNamespace(sample=lambda *_: []))
+    monkeypatch.setattr(sampling, "_gpus", SimpleNamespace(sample=lambda *_: []))
+    one: Any = object()
+    for used_share in (0.0, 2.0):
+        governor.used_share = used_share
+        sampling.sample(0, [one], {}, traced=False)
+    sampling.close()
+
+    assert asked == [[one], SimpleNamespace(pid=1), ()]
+    assert governor.left_out == {"stacks": 1, "timelines": 1}
