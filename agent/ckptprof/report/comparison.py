@@ -44,7 +44,7 @@ class FigureComparison(msgspec.Struct, frozen=True, kw_only=True):
     relative: noise.Shift
     # the same as a share of what was before, by the logarithms; None where something was nothing
     outcome: Annotated[str, one_of(*OUTCOMES)]
-    # noise: may be chance; few: too few values; unseen: not observed on a side
+    # noise: may be chance; few: too few values; unobserved: not observed on a side
 
     @property
     def quantity(self) -> Quantity:
