@@ -243,3 +243,9 @@ def make_reachable() -> Callable[[Path], None]:
             place.chmod(place.stat().st_mode | 0o055)
 
     return reachable
+
+
+@pytest.fixture
+def replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no frame be late: those of a stage or a capture are of another time than this machine's."""
+    monkeypatch.setattr("ckptprof.service.recorder.recorder.Recorder._record_lateness", lambda *_: None)

@@ -173,6 +173,12 @@ def series_of(metric_families: Iterable[Metric]) -> Series:
     return series
 
 
+_HEALTH: tuple[Any, ...] = (
+    10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2, 3 * 10**8, 1,
+    {"stacks": 2},
+)  # fmt: skip
+
+
 def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
     """Return metrics in which every family has a series, that of jobs if their names are asked for."""
     metrics = Metrics(job_names=job_names, minimal=minimal)
@@ -185,9 +191,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
             RdmaInfo("mlx5_0/1", 400_000_000_000, "ACTIVE", "InfiniBand", None),
             RdmaSample("mlx5_0/1", 1, 2, 3, 4, 5, tx_discards=6, cnp_handled=7, ack_timeouts=8),
             MemorySample(*range(1, 15)),
-            SamplerHealth(
-                10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2, 3 * 10**8, 1
-            ),
+            SamplerHealth(*_HEALTH),
             TraceHealth(100, 1, 2, 3, 4, 5, {"calls": "typed"}, ("splice is out of sight",)),
             CollectorFault("nics", "gone"),
             Unavailable("rdma", "no /sys/class/infiniband"),

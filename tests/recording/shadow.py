@@ -138,4 +138,4 @@ if __name__ == "__main__":
     arguments.add_argument("new", metavar="NEW", nargs="?", default=str(ROOT))
     arguments.add_argument("--only", metavar="PATTERN", default="*", help="captures with names like this")
     options = arguments.parse_args()
-    raise SystemExit(main(options.old, options.unreported, options.only))
+    raise SystemExit(main(options.old, options.new, options.only))

@@ -25,6 +25,7 @@ from ckptprof.service.recorder.writerthread import WriterThread
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
+pytestmark = pytest.mark.usefixtures("replayed")
 SECOND_NS = 1_000_000_000
 LOST_NS = 2 * SECOND_NS
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from typing import Any
 
-from tests.recording.shadow import columns, summary
+from tests.recording import shadow
+from tests.recording.shadow import ROOT, columns, summary
 
 
 def save(start: int, **more: Any) -> dict[str, Any]:
@@ -40,3 +43,11 @@ def test_nothing_is_said_too() -> None:
     said = summary(Counter({"class": 4}))
 
     assert said == "0 event, 0 kind, 0 edges, 4 class, 0 limit, 0 cause, 0 mode, 0 stall, 0 bytes, 0 other"
+
+
+def test_the_command_compares_two_folders() -> None:
+    """Of one capture, here."""
+    command = [sys.executable, shadow.__file__, str(ROOT), str(ROOT), "--only", "cp.trace"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert done.stdout == f"0 of 1 captures differ between {ROOT} and {ROOT}\n"

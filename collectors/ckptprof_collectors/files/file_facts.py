@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 from ckptprof_collectors.files.cachestat import count_unwritten_bytes
@@ -31,7 +32,7 @@ from ckptprof_collectors.files.process_roots import (
     RootUnavailable,
 )
 from ckptprof_collectors.files.statx import AT_SYMLINK_NOFOLLOW, FileStatus, statx
-from ckptprof_collectors.files.workers import WORKERS, Job, WorkerPool
+from ckptprof_collectors.files.workers import WORKERS, WorkerPool
 from ckptprof_collectors.mounts.failure_domains import LOCAL, MountTable
 from ckptprof_collectors.samples import FileFact, text
 
@@ -470,36 +471,31 @@ class FactFinder:
             question, self._on_open, self.cost, self._cache,
             views=self._workers.views, domain=domain, hand_over=self._enqueue,
         )  # fmt: skip
-        job = self._make_job(found)
-
-        def charged() -> bool:
-            start_ns = time.thread_time_ns()
-            try:
-                return job()
-            finally:
-                self._costs.append((question, time.thread_time_ns() - start_ns))
-
-        if not self._workers.put(domain, charged):
+        if not self._workers.put(domain, partial(self._answer, question, found)):
             self.refused += 1
 
-    def _make_job(self, found: _Facts) -> Job:
-        def go_on() -> bool:
-            """Search for one time slice; return True if there is more to search."""
-            until_ns = time.monotonic_ns() + SLICE_NS
-            while len(self._answers) >= MAX_WAITING and not self._closed:
-                if time.monotonic_ns() > until_ns:
-                    return True
-                time.sleep(_WAIT_SECONDS)
-            for fact in found:
-                if fact is not None:
-                    self._answers.append(fact)
-                if self._closed:
-                    return False
-                if time.monotonic_ns() > until_ns or len(self._answers) >= MAX_WAITING:
-                    return True
-            return False
+    def _answer(self, question: FactQuery, found: _Facts) -> bool:
+        start_ns = time.thread_time_ns()
+        try:
+            return self._search_slice(found)
+        finally:
+            self._costs.append((question, time.thread_time_ns() - start_ns))
 
-        return go_on
+    def _search_slice(self, found: _Facts) -> bool:
+        """Search for one time slice; return True if there is more to search."""
+        until_ns = time.monotonic_ns() + SLICE_NS
+        while len(self._answers) >= MAX_WAITING and not self._closed:
+            if time.monotonic_ns() > until_ns:
+                return True
+            time.sleep(_WAIT_SECONDS)
+        for fact in found:
+            if fact is not None:
+                self._answers.append(fact)
+            if self._closed:
+                return False
+            if time.monotonic_ns() > until_ns or len(self._answers) >= MAX_WAITING:
+                return True
+        return False
 
     def consume(self, limit: int = MAX_CONSUMED) -> list[FileFact]:
         """Consume up to `limit` facts; those who asked are charged for what their answers have cost so far."""

@@ -124,5 +124,5 @@ def test_what_is_called_is_found() -> None:
     functions = functions_of((OBJECTS / "trace.x86_64.bpf.o").read_bytes())
 
     assert {"begin", "tell_file"} <= functions["call_exit_portable"].calls
-    assert functions["tell_file"].calls == {"walk"}
+    assert functions["tell_file"].calls == {"is_stranger", "walk"}
     assert 0 < functions["walk"].stack_bytes <= 64

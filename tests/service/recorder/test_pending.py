@@ -22,6 +22,7 @@ from ckptprof.service.recorder.pending import encode
 from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.writerthread import WriterThread
 
+pytestmark = pytest.mark.usefixtures("replayed")
 NAMES = [f"/run/epoch{number}.jls" for number in range(1, 7)]  # by Julia: one alone is nothing
 EACH_SECONDS = 8
 LEVELS = pytest.mark.parametrize("trace", [False, True], ids=["poll", "trace"])

@@ -11,6 +11,7 @@ from ckptprof.model import Checkpoint, Kind
 from ckptprof.report.live.state import State
 from ckptprof.service.recorder.recorder import Recorder
 
+pytestmark = pytest.mark.usefixtures("replayed")
 SAVED_S = (10.0, 6.0)  # of the stage: begins, takes
 SIZE = 600 * MIB
 

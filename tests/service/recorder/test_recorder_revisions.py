@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from prometheus_client import generate_latest
 from tests.detect.stage import MIB, Stage
 
 from ckptprof.export.metrics import Metrics
 from ckptprof.model import Checkpoint
 from ckptprof.service.recorder.recorder import Recorder
+
+pytestmark = pytest.mark.usefixtures("replayed")
 
 
 def test_a_save_that_becomes_durable_later_is_told_once_and_reported_as_durable() -> None:

@@ -216,7 +216,7 @@ def test_haste_ends_the_wait_for_a_locked_database(keep: Callable[..., Kept]) ->
 def spoil(path: Path) -> None:
     """Overwrite the table of checkpoints, in the file and for whoever reads it next."""
     with sqlite3.connect(path) as plain:
-        plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        wait_until(lambda: plain.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)  # nobody holds it
         (page,) = plain.execute("SELECT rootpage FROM sqlite_master WHERE name = 'checkpoints'").fetchone()
         (size,) = plain.execute("PRAGMA page_size").fetchone()
     plain.close()

@@ -12,12 +12,11 @@ import pytest
 from standintrace import MIB, Desk, StandIn, activity, start_ticks
 from tests.patience import LIFETIME, wait_until
 
-from ckptprof.service.sampler.activity import QUIET_NS, WriteRhythm
+from ckptprof.service.sampler.activity import QUIET_NS
 from ckptprof.service.sampler.population import Population
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.tracing import FOLLOWED, SELECT_INTERVAL_NS, WATCHED
-from ckptprof.service.sampler.watched_process import OTHERS_SAVED_NS, WatchedProcess
-from ckptprof_collectors.files.workers import WORKERS
+from ckptprof.service.sampler.watched_process import OTHERS_SAVED_NS, RHYTHM_BURSTS, WatchedProcess, has_rhythm
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent, ProcessInfo
@@ -131,11 +130,7 @@ def test_what_works_for_a_candidate_is_one(population: Population, place: str) -
 )
 def test_a_rhythm_is_three_bursts_alike_at_intervals_alike(bursts: list[tuple[int, int]], *, is_steady: bool) -> None:
     """As an unknown framework saves; a package manager writes as it comes."""
-    rhythm = WriteRhythm()
-    for start_ns, written_bytes in bursts:
-        rhythm.record(start_ns, written_bytes)
-
-    assert rhythm.is_steady is is_steady
+    assert has_rhythm(bursts[-RHYTHM_BURSTS:]) is is_steady
 
 
 def burst(watching: WatchedProcess, now_ns: int, path: str, size_bytes: int) -> tuple[bool, bool]:
@@ -171,12 +166,11 @@ def test_others_share_an_allowance_and_candidates_have_their_own(sleeper: subpro
     other, candidate = (
         WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=keep, others=others) for keep in (False, True)
     )
-    before = WORKERS.refused
     at_first = burst(other, 10 * SECOND_NS, "/data/a", 2 * MIB)
     other.payer.spend(OTHERS_SAVED_NS + SECOND_NS)
     candidate.payer.spend(SECOND_NS)
     then = burst(other, 20 * SECOND_NS, "/data/b", 2 * MIB), burst(candidate, 20 * SECOND_NS, "/data/c", 2 * MIB)
-    refused = WORKERS.refused - before
+    refused = others.refused
     later = burst(other, 200 * SECOND_NS, "/data/d", 2 * MIB)
 
     assert at_first == (True, True)
@@ -185,6 +179,17 @@ def test_others_share_an_allowance_and_candidates_have_their_own(sleeper: subpro
     assert later == (True, True)
     other.close()
     candidate.close()
+
+
+def test_each_user_has_an_allowance(population: Population, sleeper: subprocess.Popen[bytes]) -> None:
+    """One who unpacks without end does not hide what another saves."""
+    watching = watch(population, sleeper.pid)
+    stranger = activity(1, "/tree/x", MIB)
+    population.charge_others([activity(sleeper.pid, "/tree/y", MIB)] * 3 + [stranger], 4 * OTHERS_SAVED_NS)
+
+    assert not watching.is_followed(SECOND_NS)
+    assert population.others_of(os.getuid()).left_ns(SECOND_NS) < -2 * OTHERS_SAVED_NS + SECOND_NS
+    assert population.others_of(os.getuid() + 1).left_ns(SECOND_NS) == OTHERS_SAVED_NS
 
 
 def test_within_a_burst_a_candidate_is_asked_for_as_far_as_its_allowance_goes(sleeper: subprocess.Popen[bytes]) -> None:
@@ -216,7 +221,7 @@ def test_small_files_are_reported_of_those_that_are_followed(
     one, now_ns = desk(trace), SECOND_NS
     one.tick(now_ns)
     population = one.sampler._population
-    population.others_allowance.spend(100 * SECOND_NS)
+    population.others_of(os.getuid()).spend(100 * SECOND_NS)
     told = []
     for candidate in (False, True):
         now_ns += 2 * SELECT_INTERVAL_NS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +14,8 @@ from standintrace import Desk, StandIn
 from ckptprof.service.sampler.activity import ProcessActivity
 from ckptprof.service.sampler.burst_sampling import BurstSampling
 from ckptprof.service.sampler.governor import LIMITS, MINUTE_NS, PERIOD_NS, WINDOW_NS, Governor, used_by
+from ckptprof_collectors.files.file_facts import FactQuery
+from ckptprof_collectors.files.process_roots import OWN_PROCESS
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import SamplerHealth
 
@@ -22,8 +25,8 @@ SECOND_NS = 1_000_000_000
 class Budgeted:
     """A governor with a clock and an account of its own."""
 
-    def __init__(self, budget: float | None = 0.05) -> None:
-        self.used_ns = 0
+    def __init__(self, budget: float | None = 0.05, *, started_ns: int = 0) -> None:
+        self.used_ns = started_ns
         self.now_ns = 7 * SECOND_NS
         self.governor = Governor(budget, lambda: self.used_ns)
         self.governor.update(self.now_ns, saves=False)
@@ -48,7 +51,8 @@ class Budgeted:
         (0.035, ["files"]),
         (0.0435, ["files", "stacks"]),
         (0.046, ["files", "stacks", "timelines"]),
-        (0.06, ["files", "stacks", "timelines", "fast sampling"]),
+        (0.049, ["files", "stacks", "timelines", "fast sampling"]),
+        (0.06, ["files", "stacks", "timelines", "fast sampling", "folders"]),
     ],
 )
 def test_work_is_left_out_in_the_order_of_its_worth(share: float, left_out: list[str]) -> None:
@@ -68,7 +72,7 @@ def test_a_minute_has_more_while_a_checkpoint_is_under_way() -> None:
     during = one.left_out()
     one.use(0.2, PERIOD_NS / SECOND_NS)
     after = one.left_out()
-    one.use(0.2, 80, saves=True)
+    one.use(0.2, 90, saves=True)
 
     assert during == ["files"]  # a fifth of a quarter is left
     assert after == list(LIMITS)
@@ -87,6 +91,18 @@ def test_all_is_done_again_when_the_ten_minutes_have_passed() -> None:
     assert used_up == list(LIMITS)
     assert within_minute == pytest.approx(20 / 30)
     assert one.left_out() == []
+
+
+def test_the_start_counts_in_the_ten_minutes_only() -> None:
+    """It takes as much as a minute may."""
+    one = Budgeted(started_ns=4 * SECOND_NS)
+    at_first = one.governor.used_share
+    one.use(0.01, 100)
+    one.now_ns += WINDOW_NS  # suspended
+    one.use(0.01, PERIOD_NS / SECOND_NS)
+
+    assert at_first == pytest.approx(4 / 30)
+    assert one.governor.used_share < 0.1
 
 
 def test_without_a_budget_nothing_is_left_out() -> None:
@@ -123,7 +139,9 @@ def test_the_sampler_keeps_to_its_budget(used_share: float, hz: int, host_hz: in
     sampler.governor.used_share = used_share
     now_ns = 100 * SECOND_NS
     sampler._last_burst_ns = now_ns
+    sampler._population.watched[1] = SimpleNamespace()
     period_ns = sampler._period_ns(now_ns, [ProcessActivity()])
+    sampler._population.watched.clear()
     sampler.tick(now_ns)
     host_ns = sampler._next_host_ns - now_ns
     desk.close()
@@ -143,13 +161,29 @@ def test_above_its_budget_others_are_not_followed_and_real_time_ends() -> None:
     for second, used_seconds in ((1, 0), (2, 0), (5, 2), (8, 2), (200, 2)):
         used[0] = used_seconds * SECOND_NS
         samples = desk.tick(second * SECOND_NS)
-        left.append(sampler._population.others_allowance.left_ns(second * SECOND_NS) > 0)
+        left.append(sampler._population.others_of(0).left_ns(second * SECOND_NS) > 0)
         healths.append(any(isinstance(sample, SamplerHealth) for sample in samples))
     desk.close()
 
     assert left == [True, True, False, False, True]
     assert told == [False, True]
     assert healths[2]
+
+
+def test_at_last_folders_are_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files that were observed are looked up all the same."""
+    desk = Desk(StandIn(), level="poll")
+    sampler: Any = desk.sampler
+    asked: list[FactQuery] = []
+    monkeypatch.setattr(sampler._facts, "request", asked.append)
+    query = FactQuery(1, 2, OWN_PROCESS, (b"/a",), (b"/", b"/b"), 0, unshared_folders=(b"/c",))
+    for used_share in (0.99, 1.0):
+        sampler.governor.used_share = used_share
+        sampler._request(query)
+    desk.close()
+
+    assert asked == [query, replace(query, folders=(), unshared_folders=())]
+    assert sampler.governor.left_out == {"folders": 1}
 
 
 def test_above_the_budget_no_stack_is_sampled_and_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:

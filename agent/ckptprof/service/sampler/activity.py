@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
-from itertools import pairwise
 
 ACTIVE_BYTES = 256 << 10  # transferred within one tick: a burst starts
 ACTIVE_RESIDENT_BYTES = 4 << 20  # growth of file-backed memory within one tick: a mapped file is being read
@@ -16,8 +14,6 @@ SECOND_SAMPLE_NS = 1_200_000_000  # after the end: commit markers, renames
 FRUITLESS_SCANS = 50  # two seconds of activity without an open data file
 MAPPINGS_INTERVAL_NS = 100_000_000
 MIDWAY_SAMPLE_NS = 2_000_000_000  # within a long burst: files that are created and deleted
-RHYTHM_BURSTS = 3  # that write alike, at intervals alike
-_ALIKE = 2  # the largest is at most so many times the smallest
 
 
 @dataclass(slots=True)
@@ -160,23 +156,3 @@ class ProcessActivity:
             return False
         self.second_sample_ns = None
         return True
-
-
-class WriteRhythm:
-    """Whether a process writes about as much again and again, at about the same intervals, as saves are written."""
-
-    __slots__ = ("_bursts",)
-
-    def __init__(self) -> None:
-        self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)
-
-    def record(self, start_ns: int, written_bytes: int) -> None:
-        """Record a burst in which a large file was written."""
-        self._bursts.append((start_ns, written_bytes))
-
-    @property
-    def is_steady(self) -> bool:
-        """Whether the last bursts were alike."""
-        starts, sizes = zip(*self._bursts, strict=True) if self._bursts else ((), ())
-        gaps = [later - earlier for earlier, later in pairwise(starts)]
-        return len(sizes) == RHYTHM_BURSTS and all(max(some) <= _ALIKE * min(some) for some in (sizes, gaps))

@@ -185,10 +185,7 @@ class RealTimeThread:
     def set_within_budget(self, is_within: bool) -> None:  # noqa: FBT001 - a callback
         """Have the loop be an ordinary thread while the CPU budget is exceeded."""
         self._is_within_budget = is_within
-        if is_within:
-            self._enter()
-        else:
-            self._leave()
+        self._enter() if is_within else self._leave()
 
     def _enter(self) -> None:
         if self._allowed and self._is_within_budget:

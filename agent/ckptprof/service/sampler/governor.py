@@ -1,14 +1,6 @@
 """The CPU budget of the agent, over any ten minutes and any minute; above it work is left out, least worth first.
 
-What detection stands on, the counters of processes, is never left out. The order and where each begins:
-
-    share of the budget used    left out
-    0.6                         files, descriptors and threads of processes that are no candidates
-    0.85                        Python stacks
-    0.9                         timelines: threads, and devices five times a second
-    0.95                        sampling faster than between bursts
-
-The real-time class ends with the first. Of any single minute the budget is larger while a checkpoint is under way.
+What detection stands on, the counters of processes, is never left out. The real-time class ends with the first.
 """
 
 from __future__ import annotations
@@ -20,7 +12,13 @@ from collections.abc import Callable, Iterable
 
 import psutil
 
-LIMITS = {"files": 0.6, "stacks": 0.85, "timelines": 0.9, "fast sampling": 0.95}
+LIMITS = {  # share of the budget from which on work is left out
+    "files": 0.6,  # and descriptors and threads, of processes that are no candidates
+    "stacks": 0.85,
+    "timelines": 0.9,  # threads, and devices five times a second
+    "fast sampling": 0.95,  # than between bursts
+    "folders": 1.0,  # of candidates: only the files that were observed are looked up
+}
 CHECKPOINT_SHARE = 0.25  # of a core, in a minute with a checkpoint
 PERIOD_NS = 2_000_000_000
 MINUTE_NS = 60_000_000_000
@@ -53,12 +51,13 @@ class Governor:
         if self._budget is None or now_ns < self._next_ns:
             return
         self._next_ns = now_ns + PERIOD_NS
-        if not self._history:
-            self._history.append((now_ns, 0))  # the start counts
         used_ns, history = self._used_ns(), self._history
+        if not history:
+            history.extend(((now_ns, 0), (now_ns, used_ns)))  # the start counts in the first ten minutes
         while len(history) > 1 and history[1][0] <= now_ns - WINDOW_NS:
             history.popleft()
-        since_minute_ns = next((used for at, used in reversed(history) if at <= now_ns - MINUTE_NS), history[0][1])
+        first_ns = history[min(1, len(history) - 1)][1]
+        since_minute_ns = next((used for at, used in reversed(history) if at <= now_ns - MINUTE_NS), first_ns)
         minute_share = max(self._budget, CHECKPOINT_SHARE) if saves else self._budget
         self.used_share = max(
             (used_ns - history[0][1]) / (self._budget * WINDOW_NS),

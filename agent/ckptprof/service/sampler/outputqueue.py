@@ -20,14 +20,14 @@ class OutputQueue:
         os.set_blocking(fd, False)
         self._fd = fd
         self._queue: deque[bytes] = deque()
-        self._queued = self._unread = 0  # bytes: all, and those that the pipe had no space for
+        self._queued = 0
         self.dropped_count = 0
         self.is_broken = False
 
     @property
     def slowdown(self) -> float:
-        """How many times as rarely to sample as usual, so that the reader can keep up: 1 where it does."""
-        return 1 + (_MAX_SLOWDOWN - 1) * min(1.0, 2 * self._unread / MAX_QUEUED_BYTES)
+        """How many times as rarely to sample, so that the reader can keep up; after a flush 1 where it does."""
+        return 1 + (_MAX_SLOWDOWN - 1) * min(1.0, 2 * self._queued / MAX_QUEUED_BYTES)
 
     def put(self, message: bytes) -> None:
         """Queue one message, or drop it and count it if the reader is too far behind."""
@@ -39,10 +39,6 @@ class OutputQueue:
 
     def flush(self) -> None:
         """Write what fits into the pipe now."""
-        self._write()
-        self._unread = self._queued
-
-    def _write(self) -> None:
         queue = self._queue
         while queue and not self.is_broken:
             try:

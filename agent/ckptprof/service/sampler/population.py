@@ -68,7 +68,7 @@ class Population:
         self._parents: dict[int, int] = {}
         self._reread_parents_ns = 0
         self.rounds = SamplingRounds()
-        self.others_allowance = CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
+        self.others: dict[int, CpuAllowance] = {}  # by user: for processes that are no candidates
         self._candidate_groups: set[int] = set()
         self.unwatched = UnwatchedBytes()
         self._swept_ns = 0
@@ -256,7 +256,9 @@ class Population:
             if not quiet:
                 return None
             self._relax(min(quiet, key=lambda one: (one.is_training, one.activity.last_active_ns)))
-        watching = WatchedProcess(process, now_ns, keep=keep, born_since_ns=born_since_ns, others=self.others_allowance)
+        watching = WatchedProcess(
+            process, now_ns, keep=keep, born_since_ns=born_since_ns, others=self.others_of(process.uid)
+        )
         watching.is_candidate = keep or self._works_for_candidate(process)
         self.watched[process.pid] = watching
         self._watched_shares.add(process.pid, process.uid)
@@ -284,11 +286,17 @@ class Population:
             process = parent
         return False
 
-    def count_others(self, samples: Sequence[Sample]) -> float:
-        """Return the share of what a trace reports that is of watched processes that are no candidates."""
+    def others_of(self, uid: int) -> CpuAllowance:
+        """Return the CPU time that processes of a user share which are no candidates."""
+        return self.others.get(uid) or self.others.setdefault(uid, CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS))
+
+    def charge_others(self, samples: Sequence[Sample], spent_ns: int) -> None:
+        """Charge what a trace took to the users whose processes it reports and that are no candidates."""
         files = [sample for sample in samples if isinstance(sample, FileActivity | FileLifeEvent)]
-        watched = (self.watched.get(sample.pid) for sample in files)
-        return sum(one is not None and not one.is_candidate for one in watched) / max(1, len(files))
+        for sample in files:
+            watching = self.watched.get(sample.pid)
+            if watching is not None and not watching.is_candidate:
+                watching.payer.spend(spent_ns // len(files))
 
     def _update_candidates(self) -> None:
         self._candidate_groups = {one.process.group for one in self.watched.values() if one.has_signs}

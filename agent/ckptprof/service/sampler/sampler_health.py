@@ -78,5 +78,5 @@ class HealthCounters:
             refused_lookups=WORKERS.refused + sampling.missed,
             starved_ns=self._starved_ns,
             abandoned=ABANDONED.count(),
-            left_out=governor.left_out | {"files": population.others_allowance.refused},
+            left_out=governor.left_out | {"files": sum(one.refused for one in population.others.values())},
         )

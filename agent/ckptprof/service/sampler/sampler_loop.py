@@ -13,6 +13,7 @@ import os
 import select
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import msgspec
 import psutil
@@ -35,7 +36,7 @@ from ckptprof_collectors import privileges, registry
 from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.collector import Collector
-from ckptprof_collectors.files.file_facts import FactFinder
+from ckptprof_collectors.files.file_facts import FactFinder, FactQuery
 from ckptprof_collectors.files.process_roots import HOST_PROCESS, OWN_PROCESS
 from ckptprof_collectors.files.workers import WORKERS
 from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
@@ -107,6 +108,7 @@ class Sampler:
         self._skipped: Frame | None = None
         self._next_host_ns = self._next_find_ns = self._next_sweep_ns = self._next_health_ns = 0
         self._last_burst_ns = self._next_flush_ns = self._watched_ns = self._due_ns = 0
+        self._slowdown = 1.0
         self._reported_hung: set[str] = set()
         self.stopping = False
 
@@ -219,7 +221,8 @@ class Sampler:
         was_within = self.governor.is_within
         self.governor.update(now_ns, saves=saves)
         if not self.governor.is_within:
-            self._population.others_allowance.drain()
+            for allowance in self._population.others.values():
+                allowance.drain()
         if self.governor.is_within != was_within:
             self.on_budget(self.governor.is_within)
             self._next_health_ns = now_ns  # what is left out from now on is of what comes next
@@ -246,11 +249,11 @@ class Sampler:
                 rate = min(rate, idle_hz)
         else:
             rate = idle_hz
-        period_ns = int(_SECOND_NS / rate * self._output.slowdown)
         if now_ns >= self._next_flush_ns:  # in a burst too: each flush wakes the recorder
             self._output.flush()
             self._next_flush_ns = now_ns + _FLUSH_NS
-        return period_ns
+            self._slowdown = self._output.slowdown
+        return int(_SECOND_NS / rate * self._slowdown)
 
     def _read_trace(self, now_ns: int, offset_ns: int, samples: list[Sample], *, last: bool = False) -> bool:
         started, used_ns = time.perf_counter_ns(), time.thread_time_ns()
@@ -259,14 +262,14 @@ class Sampler:
             self._trace_samples = self._family.filter_members(self._trace_samples, self._population.known)
         tracing.update_senders(self._trace_samples, self._population, now_ns)
         for question in tracing.update_watched(self._trace_samples, self._population, now_ns, offset_ns):
-            self._facts.request(question)
+            self._request(question)
         if not self._tracing.is_active:  # it failed: files closed since then are unknown
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
-        others = self._population.count_others(self._trace_samples)
+        traced = self._trace_samples
         reported = self._reported_trace_samples()
         samples.extend(reported)
-        self._population.others_allowance.spend(int((time.thread_time_ns() - used_ns) * others))
+        self._population.charge_others(traced, time.thread_time_ns() - used_ns)
         self._counters.set_failures(tracing.NAME, self._tracing.faults)
         self._counters.add_cost(tracing.NAME, time.perf_counter_ns() - started)
         return any(isinstance(sample, FileLifeEvent) and sample.kind == "mapped" for sample in reported)
@@ -331,7 +334,7 @@ class Sampler:
                 samples.extend(self._counters.record_failure("processes", error))
                 continue
             if question is not None:
-                self._facts.request(question)
+                self._request(question)
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
@@ -341,10 +344,15 @@ class Sampler:
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("looks", time.perf_counter_ns() - started)
 
+    def _request(self, question: FactQuery) -> None:
+        if (question.folders or question.unshared_folders) and not self.governor.allows("folders"):
+            question = replace(question, folders=(), unshared_folders=())
+        self._facts.request(question)
+
     def _ask_last(self, watching: WatchedProcess, now_ns: int, offset_ns: int) -> None:
         question = watching.last_question(now_ns, offset_ns, self._tracing.is_complete_since)
         if question is not None:
-            self._facts.request(question)
+            self._request(question)
 
     def _read_collector(self, collector: Collector, samples: list[Sample]) -> bool:
         started = time.perf_counter_ns()
@@ -372,7 +380,7 @@ class Sampler:
                 if fact.size >= WAKING_BYTES:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.view)
         for question in self._flushing.questions(now_ns, self._facts.cost.unwritten_ns):
-            self._facts.request(question)
+            self._request(question)
         self._counters.set_failures("facts", self._facts.refused)
         return facts
 
@@ -461,7 +469,7 @@ class Sampler:
                     self._population.forget(watching.process.pid, samples)
                 question = watching.last_question(now_ns, wall_ns - now_ns, self._tracing.is_complete_since)
             if question is not None:
-                self._facts.request(question)
+                self._request(question)
         BLOCKING_PROCESSES.reading = 0
         names += tuple(collector.name for collector in self._collectors if self._read_collector(collector, samples))
         self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))

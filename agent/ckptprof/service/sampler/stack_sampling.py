@@ -25,8 +25,6 @@ CALM_INTERVAL_NS = 15_000_000_000  # the stack outside saves is still that of th
 WRITES_NS = 150_000_000  # after an observed write the process counts as writing
 SHARE = 0.001  # of a core, for one process,
 SAVED_NS = 300_000_000  # and for its first saves
-HOST_SHARE = 0.004
-HOST_SAVED_NS = 600_000_000
 MAX_TARGETS = 8  # processes that are sampled in turn
 
 
@@ -85,7 +83,6 @@ class StackSchedule:
     def __init__(self) -> None:
         self._writings: dict[int, _SaveSchedule] = {}  # by the pid of the oldest process of a job
         self._targets: dict[int, _TargetState] = {}
-        self._allowance = CpuAllowance(HOST_SHARE, HOST_SAVED_NS)
         self._missed = 0  # in writings that have ended
 
     @property
@@ -111,8 +108,6 @@ class StackSchedule:
             if writing.has_ended:
                 self._missed += writing.missed
                 del self._writings[oldest]
-        if not self._writings or self._allowance.left_ns(now_ns) <= 0:
-            return []
         queues = (writing.queue for writing in self._writings.values())
         turns = (pid for turn in zip_longest(*queues) for pid in turn if pid is not None)
         return [watched[pid] for pid in turns if self._targets[pid].allowance.left_ns(now_ns) > 0]
@@ -140,7 +135,6 @@ class StackSchedule:
 
     def spend(self, pid: int, spent_ns: int) -> None:
         """Record the CPU time of a sample."""
-        self._allowance.spend(spent_ns)
         if pid in self._targets:
             self._targets[pid].allowance.spend(spent_ns)
 

@@ -48,6 +48,7 @@ MAX_FILES_EACH = 64
 SELECT_INTERVAL_NS = 1_000_000_000  # between searches for the training ones of the watched
 WATCHED, FOLLOWED, TRAINS = 1, 2, 3  # what the programs report of a process: bpf/trace.h
 LOSS_MEMORY_NS = 10_000_000_000  # after a loss of events counters are read as well
+_UNKNOWN_USER = -1
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
 
@@ -360,9 +361,8 @@ def _unmet_question(
 ) -> FactQuery | None:
     """Make the query of a process that may have ended, at the cost of its parent; `at_ns`: now, and wall minus that."""
     parent = population.watched.get(files[0].parent_pid or 0)
-    if parent is None and population.others_allowance.left_ns(at_ns[0]) <= 0:
-        return None
-    if parent is not None and not parent.is_followed(at_ns[0]):
+    payer = population.others_of(_UNKNOWN_USER) if parent is None else parent.payer
+    if payer.left_ns(at_ns[0]) <= 0 and not (parent is not None and parent.is_candidate):
         return None
     keys = {os.fsencode(file.path): (file.device, file.inode) for file in files if file.path is not None}
     folders = [folders_of(path) for path in keys]
@@ -376,5 +376,5 @@ def _unmet_question(
         keys=keys,
         since_ns=min(file.first_ns for file in files) + at_ns[1] - _SLACK_NS,
         count_unwritten=True,
-        spend=(population.others_allowance if parent is None else parent.payer).spend,
+        spend=payer.spend,
     )

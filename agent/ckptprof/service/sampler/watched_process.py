@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from itertools import pairwise
 
-from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_SAMPLE_NS, ProcessActivity, WriteRhythm
+from ckptprof.service.sampler.activity import ACTIVE_BYTES, SECOND_SAMPLE_NS, ProcessActivity
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.traced_activity import LARGE_FILE_BYTES, TracedActivity
 from ckptprof.service.sampler.watched_folders import folders_of
@@ -38,6 +40,8 @@ MAPPINGS_SHARE = 0.005  # for reads of its mappings alone, so that its counters 
 FACTS_SHARE = 0.01  # for the file system's answers about a candidate: above it, only those after a burst are requested
 OTHERS_SHARE = 0.004  # for files, descriptors and threads of all processes together that are no candidates
 OTHERS_SAVED_NS = 500_000_000
+RHYTHM_BURSTS = 3
+ALIKE_FACTOR = 2  # the largest is at most so many times the smallest
 _DESCRIBE_BURST_NS = 1_000_000_000  # within a burst of what is not known to train
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
 
@@ -46,14 +50,9 @@ class WatchedProcess:
     """State of one watched process; every method raises ProcessGone once it has ended."""
 
     def __init__(
-        self,
-        process: Process,
-        now_ns: int,
-        *,
-        keep: bool,
-        born_since_ns: int | None = None,
-        others: CpuAllowance | None = None,
-    ) -> None:
+        self, process: Process, now_ns: int,
+        *, keep: bool, born_since_ns: int | None = None, others: CpuAllowance | None = None,
+    ) -> None:  # fmt: skip
         """Start to watch at `now_ns`; `keep`: watch it whether or not it trains.
 
         `born_since_ns`: it started after that, and files written since then are not known yet. `others`: the CPU time
@@ -66,7 +65,7 @@ class WatchedProcess:
         self.activity = ProcessActivity(sample_since_ns=now_ns)
         self.allowance = CpuAllowance(SHARE, SAVED_NS)
         self.is_candidate = keep
-        self._rhythm = WriteRhythm()
+        self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)  # that wrote a large file: start, bytes
         self._facts_allowance = CpuAllowance(FACTS_SHARE, SAVED_NS)
         self._others_allowance = others or CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
         self._mappings_allowance = CpuAllowance(MAPPINGS_SHARE, SAVED_NS)
@@ -124,7 +123,7 @@ class WatchedProcess:
     @property
     def has_signs(self) -> bool:
         """Whether it may save checkpoints by what it is or does itself."""
-        return self.is_required or self.is_training or self.rank is not None or self._rhythm.is_steady
+        return self.is_required or self.is_training or self.rank is not None or has_rhythm(self._bursts)
 
     @property
     def payer(self) -> CpuAllowance:
@@ -350,7 +349,7 @@ class WatchedProcess:
         if has_ended and start_ns is not None:
             self._forget_open_files()
             if self._has_large_file:
-                self._rhythm.record(start_ns, self._burst_wrote_bytes)
+                self._bursts.append((start_ns, self._burst_wrote_bytes))
                 self.is_candidate = self.is_candidate or self.has_signs
             self._burst_wrote_bytes = 0
         midway = not has_ended and not force and activity.midway_due(now_ns)
@@ -442,3 +441,10 @@ class WatchedProcess:
         """Close all descriptors."""
         self.stop()
         self.process.close()
+
+
+def has_rhythm(bursts: Collection[tuple[int, int]]) -> bool:
+    """Test whether the last bursts (start, bytes) wrote alike at intervals alike, as saves do."""
+    starts, sizes = zip(*bursts, strict=True) if bursts else ((), ())
+    gaps = [later - earlier for earlier, later in pairwise(starts)]
+    return len(sizes) == RHYTHM_BURSTS and all(max(some) <= ALIKE_FACTOR * min(some) for some in (sizes, gaps))
