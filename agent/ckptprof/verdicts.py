@@ -59,7 +59,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     accounts: tuple[Account, ...]  # the largest first
     evidence: tuple[str, ...]  # supporting numbers
     excluded: tuple[str, ...]  # numbers that rule out other limits
-    lacking: tuple[str, ...] = ()  # missing observations that lower the confidence
+    missing: tuple[str, ...] = ()  # missing observations that lower the confidence
     candidates: tuple[Limit, ...] = ()  # of an unclear verdict, the likeliest first; else the runner-up
     expected_seconds: float | None = None  # `seconds` without this limit
     capped_by: str | None = None  # the next limit then, or the minimum time of the same work
@@ -115,7 +115,7 @@ class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
     stall_seconds: float | None  # of those with a known stall
     bytes: int
     mean_seconds: float | None  # of the complete ones, as all below; None without any
-    worst_seconds: float | None
+    max_seconds: float | None
     bytes_per_second: float | None  # MLPerf: of the median one, by its slowest rank
     gibibytes_per_second: float | None
     bytes_per_second_per_gpu: float | None
@@ -139,7 +139,7 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
     gpus_from: str | None
     gpu_seconds: float | None
     share: float | None  # share of the run for which training was blocked
-    over_snia: bool | None  # the share is above 5 %
+    exceeds_snia: bool | None  # the share is above 5 %
     judgement: str | None  # against SNIA's 5 %, and the 12 % and 43 % of the field
     interval_seconds: float | None  # between the starts of two saves, the median
     saves: DirectionCost | None

@@ -95,7 +95,7 @@ def test_training_that_stands_still_while_the_save_before_is_written_waits_for_i
     """Of the four seconds before the first byte the save before went on for three."""
     at = thread(Level.TRACE, 2, copy=2)
     earlier = save(Level.TRACE, 9, measured(at), begin=-10, mode=Mode.ASYNC)
-    held = measured(at, before=BeforeMeasure(held_ns=ns(4)))
+    held = measured(at, before=BeforeMeasure(blocked_ns=ns(4)))
     later = save(Level.TRACE, 2, held, mode=Mode.ASYNC, stall_ns=ns(4))
 
     spent = {one.cause: round(one.seconds, 2) for one in account(gather_context(later, [earlier])).accounts}

@@ -71,12 +71,12 @@ def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
     saves = [diagnose(one(begin), gpus=8) for begin in (0, 200, 400, 600)]
     (job,) = job_costs(saves, 800.0)
     assert (job.count, job.stall_seconds, job.gpu_seconds) == (4, pytest.approx(80), pytest.approx(640))
-    assert (job.share, job.over_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
+    assert (job.share, job.exceeds_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
     assert "above SNIA's limit of 5 %" in (job.judgement or "")
     assert job.saves is not None
     assert job.restores is None
     assert job.saves.gibibytes_per_second == pytest.approx(1 / 20)
-    assert job.saves.worst_seconds == pytest.approx(20)
+    assert job.saves.max_seconds == pytest.approx(20)
 
 
 def test_restores_alone_have_no_share() -> None:

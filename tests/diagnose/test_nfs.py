@@ -334,7 +334,7 @@ def test_tcp_and_the_client_are_heard_together() -> None:
 )
 def test_what_the_client_kept_until_the_end_is_the_cause(late: float, asked: float, cause: str) -> None:
     """Most of it, and for long."""
-    assert verdict_of(mount(writes(answer=0.02), late_share=late, asked_seconds=asked)).cause == cause
+    assert verdict_of(mount(writes(answer=0.02), late_share=late, requested_seconds=asked)).cause == cause
 
 
 @pytest.mark.parametrize("seconds", [None, 0.0])

@@ -42,8 +42,8 @@ def test_who_sleeps_because_he_asked_to_is_slowed_by_nothing(level: Level) -> No
     """A rate limit of its own, however long; of several ranks it may look for what another one has not done yet."""
     at = msgspec.structs.replace(
         thread(level, 20, copy=1, sync=1, other={"sleep": 18}),
-        looks=200,
-        looks_in={"sleep": 180, "sync": 10, "running": 10},
+        samples=200,
+        samples_by_state={"sleep": 180, "sync": 10, "running": 10},
     )
     verdict = told(save(level, 20, measured(at, devices=(device(20),))))
     assert (verdict.limit, verdict.confidence) == (Limit.NONE, 0.78)
@@ -81,7 +81,7 @@ def test_numbers_that_disagree_for_a_moment_of_the_path_do_not_make_it_unclear()
     both = thread(Level.TRACE, 0.2, user=0.2, copy=0.01, data=0.18)
 
     def built(seconds: float) -> Verdict:
-        before = BeforeMeasure(held_ns=ns(seconds), busy=1.0)
+        before = BeforeMeasure(blocked_ns=ns(seconds), busy=1.0)
         seen = measured(both, devices=(device(0.2),), before=before)
         return told(save(Level.TRACE, 0.2, seen, bytes=GIB // 4, stall_ns=ns(0.2 + seconds)))
 
@@ -145,7 +145,7 @@ def test_without_measures_nothing_is_claimed() -> None:
     """Recordings of older versions have none."""
     verdict = told(save(Level.POLL, 20, None))
     assert verdict.limit is Limit.UNCLEAR
-    assert verdict.lacking == ("any measurement of the host during the checkpoint",)
+    assert verdict.missing == ("any measurement of the host during the checkpoint",)
     assert verdict.confidence < 0.5
     assert verdict.expected_seconds is None
 
@@ -162,20 +162,22 @@ def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
     at = thread(Level.POLL, 20, copy=1, sync=19)
     whole = save(Level.POLL, 20, measured(at, devices=(device(20, busy_seconds=19),)))
     full = told(whole)
-    assert full.lacking == ()
+    assert full.missing == ()
     fewer = {
         "device": changed(whole, devices=()),
         "mount": changed(whole, mount=None),
-        "samples": changed(whole, threads=(msgspec.structs.replace(at, looks=3, looks_in={"sync": 2, "running": 1}),)),
+        "samples": changed(
+            whole, threads=(msgspec.structs.replace(at, samples=3, samples_by_state={"sync": 2, "running": 1}),)
+        ),
         "CPU": changed(whole, threads=(msgspec.structs.replace(at, user_ns=None, system_ns=None, on_cpu_ns=None),)),
         "threads": changed(whole, threads=()),
     }
     for word, checkpoint in fewer.items():
         verdict = told(checkpoint)
-        assert any(word in one for one in verdict.lacking), word
+        assert any(word in one for one in verdict.missing), word
         assert verdict.confidence < full.confidence, word
-    left_out = told(msgspec.structs.replace(whole, blind=(f"stacks, timelines: {LEFT_OUT}",)))
-    assert left_out.lacking == (f"stacks, timelines: {LEFT_OUT}",)
+    left_out = told(msgspec.structs.replace(whole, limitations=(f"stacks, timelines: {LEFT_OUT}",)))
+    assert left_out.missing == (f"stacks, timelines: {LEFT_OUT}",)
     assert left_out.confidence < full.confidence
 
 
@@ -185,7 +187,7 @@ def test_a_stall_that_was_not_seen_lowers_the_confidence_of_a_save_in_the_backgr
     known, unknown = (told(save(Level.TRACE, 20, seen, mode=Mode.ASYNC, stall_ns=stall)) for stall in (ns(8), None))
 
     assert (known.limit, unknown.limit) == (Limit.SERIALIZE, Limit.SERIALIZE)
-    assert unknown.lacking == ("how long training was blocked",)
+    assert unknown.missing == ("how long training was blocked",)
     assert unknown.confidence < known.confidence
 
 
@@ -204,7 +206,7 @@ def test_a_server_without_a_link_to_look_at_may_be_the_network() -> None:
     verdict = told(save(Level.TRACE, 20, measured(at, mount=far())))
     assert verdict.limit is Limit.SERVER
     assert Limit.NETWORK in verdict.candidates
-    assert any("link" in one for one in verdict.lacking)
+    assert any("link" in one for one in verdict.missing)
     seen = told(save(Level.TRACE, 20, measured(at, mount=far(), links=(link(),))))
     assert seen.confidence > verdict.confidence
 

@@ -191,6 +191,6 @@ def test_more_time_before_the_first_byte_is_more_path() -> None:
     ) == pytest.approx(2)
     from ckptprof.measures import BeforeMeasure  # noqa: PLC0415 - of this test only
 
-    before = BeforeMeasure(held_ns=ns(3))
+    before = BeforeMeasure(blocked_ns=ns(3))
     longer = save(Level.TRACE, 2, measured(at, before=before), stall_ns=ns(5))
     assert sum(one.seconds for one in account(gather_context(longer)).accounts) == pytest.approx(5)

@@ -150,7 +150,7 @@ def test_a_tenth_of_a_second_of_work_is_what_nobody_waited_for(level: Level) -> 
 
     def waited(work: float) -> Limit:
         at = thread(level, 2, user=0.02, copy=0.05, runqueue=0.5, moved=GIB, other={"lock": 0.6})
-        at = msgspec.structs.replace(at, looks_in={"lock": 6, "running": 14})
+        at = msgspec.structs.replace(at, samples_by_state={"lock": 6, "running": 14})
         known = measured(at, processes=(process(busy=(0.07 + work) / 2),), devices=(device(2, busy_seconds=0.1),))
         return told(save(level, 2, known)).limit
 
@@ -163,7 +163,7 @@ def test_a_pool_that_got_no_cpu_still_is_what_its_writer_waited_for(level: Level
     for busy, limit in ((0.45, Limit.SERIALIZE), (0.1, Limit.UNCLEAR)):
         at = thread(level, 10, user=0.1, copy=0.1, runqueue=0.2, other={"lock": 9.6})
         if level is Level.TRACE:
-            at = msgspec.structs.replace(at, looks=96, looks_in={"lock": 96})
+            at = msgspec.structs.replace(at, samples=96, samples_by_state={"lock": 96})
         pool = (process(busy=busy, stacks={"compress": 5}),)
         known = measured(at, processes=pool, devices=(device(10, busy_seconds=0.1),))
         assert told(save(level, 10, known)).limit is limit
@@ -363,7 +363,7 @@ def test_waiting_for_a_lock_that_computing_threads_have_is_serialisation(
     """Python runs one thread at a time, a pool compresses for its writer; a wait for nothing known stays unclear."""
     at = thread(level, 10, user=0.5, copy=0.5, other={"lock": 9.0})
     if level is Level.TRACE:
-        at = msgspec.structs.replace(at, looks=100, looks_in={"lock": 90, "running": 10})
+        at = msgspec.structs.replace(at, samples=100, samples_by_state={"lock": 90, "running": 10})
     known = measured(at, processes=(process(busy=busy, stacks=stacks),), devices=(device(10, 64 * MIB),))
     verdict = told(save(level, 10, known, mode=mode))
     assert verdict.limit is said
@@ -413,7 +413,7 @@ def test_a_mapped_restore_over_a_full_link_waits_for_the_network(level: Level) -
     mapped = Pattern(class_=None, mapped_share_bytes=1.0)
     at = thread(level, 20, user=1, copy=1, other={"fault": 18})
     if level is Level.TRACE:
-        at = msgspec.structs.replace(at, looks=200, looks_in={"fault": 180, "running": 20})
+        at = msgspec.structs.replace(at, samples=200, samples_by_state={"fault": 180, "running": 20})
     faults = (process(major_faults=3_000, faulted_bytes=GIB),)
 
     def said(speed: float) -> Limit:
@@ -429,7 +429,8 @@ def test_a_mapped_restore_over_a_full_link_waits_for_the_network(level: Level) -
 def test_a_restore_of_many_small_files_far_away_is_limited_by_opening_them(level: Level) -> None:
     """The trace times no opening of what is there already: looks meet it in openat(2) and stat(2)."""
     looks = {"create": 60, "metadata": 20, "running": 20}
-    at = msgspec.structs.replace(thread(level, 10, user=1, copy=1), looks=100, looks_in=looks, create_call_ns=None)
+    at = thread(level, 10, user=1, copy=1)
+    at = msgspec.structs.replace(at, samples=100, samples_by_state=looks, create_call_ns=None)
     small = {"files": 3_000, "bytes": 12 * MIB}
     verdict = told(restore(level, 10, measured(at, mount=far(), links=(link(0),), devices=()), **small))
     assert verdict.limit is Limit.METADATA
@@ -439,7 +440,7 @@ def test_a_restore_of_many_small_files_far_away_is_limited_by_opening_them(level
 def test_one_look_at_a_name_explains_no_long_sleep() -> None:
     """Looks that met a traced thread asleep elsewhere (a driver, munmap) count against it."""
     at = thread(Level.TRACE, 10, user=0.2, copy=0.3)
-    at = msgspec.structs.replace(at, looks=81, looks_in={"other": 80, "metadata": 1}, create_call_ns=None)
+    at = msgspec.structs.replace(at, samples=81, samples_by_state={"other": 80, "metadata": 1}, create_call_ns=None)
     assert told(save(Level.TRACE, 10, measured(at, devices=(device(10, 64 * MIB),)))).limit is Limit.UNCLEAR
 
 

@@ -91,7 +91,7 @@ def _event(one: dict[str, Any], start_ns: int) -> list[str]:
         f"  metadata {_pairs(one['metadata'])}",
         *(f"  overhead {extra['reason']} bytes={extra['bytes']}" for extra in one["overheads"]),
         *(f"  writer {_writer(writer, start_ns)}" for writer in one["writers"]),
-        *(f"  blind: {text}" for text in one["blind"]),
+        *(f"  limitations: {text}" for text in one["limitations"]),
     ]
     if verdict is not None:
         accounts = "".join(f", {part['limit']}={part['seconds']:.3f}{_waits(part)}" for part in verdict["accounts"])

@@ -259,7 +259,7 @@ def test_show_in_ascii(detailed_checkpoint: Checkpoint, zone: timezone, golden: 
 def test_what_was_not_seen_is_said(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
     """A checkpoint of which little is known claims nothing."""
     bare = make_checkpoint(
-        0, 0, path=None, ranks=None, framework=None, step=None, writers=(), evidence=(), blind=(),
+        0, 0, path=None, ranks=None, framework=None, step=None, writers=(), evidence=(), limitations=(),
         pattern=Pattern(class_=None), kind=Kind.RESTORE,
     )  # fmt: skip
     text = show.render(bare, width=80, colour=False, zone=zone)

@@ -176,10 +176,10 @@ class Recogniser:
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
         copied = decision.is_copy_or_stream and decision.deferral is None
         why = list(evidence), decision.confidence
-        checkpoint, blind, stall = assemble(candidate, *why, self._known, is_copy=copied)
+        checkpoint, limitations, stall = assemble(candidate, *why, self._known, is_copy=copied)
         record_stall(candidate, stall, self._known)
         if not candidate.is_sent:  # durability and clean-up of files become known later
-            self._revisions.record(candidate, checkpoint, blind)
+            self._revisions.record(candidate, checkpoint, limitations)
         if candidate.writes and checkpoint.status is Status.COMPLETE and not copied:
             record_complete(candidate, self._known.history)
         return self._as_copy(checkpoint, writes=candidate.writes) if copied else checkpoint

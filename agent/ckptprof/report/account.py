@@ -209,7 +209,7 @@ def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
     return [
         ("Evidence", verdict.evidence),
         ("Ruled out", verdict.excluded),
-        ("Not observed", verdict.lacking),
+        ("Not observed", verdict.missing),
     ]
 
 

@@ -217,7 +217,7 @@ def _direction(kind: Kind, direction: DirectionCost, cost: JobCost, interval: fl
     text += "" if interval is None else f", one every {units.seconds(interval)}"
     if direction.mean_seconds is not None:
         text += f", {units.seconds(direction.mean_seconds)}"
-        text += f" on average, {units.seconds(direction.worst_seconds)} at most" if direction.complete > 1 else ""
+        text += f" on average, {units.seconds(direction.max_seconds)} at most" if direction.complete > 1 else ""
         text += f" ({units.count(direction.complete)} complete)" if direction.complete < direction.count else ""
     if direction.bytes_per_second is not None:
         middle = "median rate " if direction.complete > 1 else ""

@@ -74,7 +74,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ("Devices during the checkpoint", _devices(checkpoint, inner, colour=colour)),
         ("Mount during the checkpoint", mount.lines(checkpoint, inner, colour=colour)),
         ("Detection signals", _evidence(checkpoint, inner, colour=colour)),
-        ("Limitations", account.bullets(checkpoint.blind, inner)),
+        ("Limitations", account.bullets(checkpoint.limitations, inner)),
     ]
     lines = _title(checkpoint, width, colour=colour)
     first = _lead(checkpoint, width, colour=colour)
@@ -205,14 +205,14 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
         )
         return f"{'bytes not observed' if by_bytes is None else f'{units.percent(by_bytes)} of bytes'}, {operations}"
 
-    order, large = units.percent(pattern.order_seen_share_bytes), units.percent(pattern.large_share_bytes)
+    order, large = units.percent(pattern.order_known_share_bytes), units.percent(pattern.large_share_bytes)
     mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
     shares = (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
     buffered, direct, mapped = map(units.percent, shares)
     engine = [("Engine", _ENGINES.get(pattern.engine, clean(pattern.engine)))] if pattern.engine is not None else []
     return [
         *engine,
-        ("Order known for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
+        ("Order known for", order if pattern.order_known_share_bytes is None else f"{order} of bytes"),
         ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
         ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),
         ("In long runs", large if pattern.large_share_bytes is None else f"{large} of bytes"),
@@ -251,7 +251,7 @@ def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]
             number("FILE SIZE", stream.size, units.size, drop=4),
             Cell("PATTERN", stream.class_ and stream.class_.value, drop=2),
             Cell("PROCESS", f"{clean(stream.comm)} {stream.pid}", drop=1, minimum=10),
-            Cell("SOURCE", clean(stream.seen_by), drop=3),
+            Cell("SOURCE", clean(stream.observed_by), drop=3),
             Cell("PATH", clean(stream.path.removeprefix(folder)), minimum=16),
         ]
         for stream in chosen

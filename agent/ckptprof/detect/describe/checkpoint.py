@@ -137,7 +137,7 @@ def assemble(
         pattern=pattern,
         measures=measures,
         level=level_of(candidate.parts),
-        blind=(*limitations, *(() if settled else (unsettled_limitation(candidate),)), *further_limitations),
+        limitations=(*limitations, *(() if settled else (unsettled_limitation(candidate),)), *further_limitations),
         evidence=(
             *evidence,
             *stall.evidence,
@@ -215,7 +215,7 @@ def _stream(part: Transfer, known: Knowledge, clock: RecordingClock, progress: t
         start_ns=clock.wall(part.start_ns),
         end_ns=clock.wall(part.end_ns),
         class_=classify_transfer(part),
-        seen_by=part.seen_by,
+        observed_by=part.observed_by,
         progress=progress,
     )
 

@@ -65,7 +65,7 @@ def blocked_before(context: CheckpointContext) -> float:
     first_ns = context.checkpoint.moments.first_data_ns or context.checkpoint.start_ns
     first_ns = max(first_ns, context.checkpoint.start_ns)
     inside = min(first_ns - context.checkpoint.start_ns, context.checkpoint.end_ns - context.checkpoint.start_ns) / NS
-    blocked = max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
+    blocked = max(0.0, (seconds(before.blocked_ns) or 0.0) - max(0.0, inside))
     return min(blocked, _max_blocked(context, state_arrived=_state_arrived(context, before)))
 
 
@@ -108,7 +108,7 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
         found.append(AttributedTime(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, text))
         blocked -= waited
     whole = max(1.0, context.checkpoint.bytes)
-    blocked_whole = seconds(before.held_ns) or blocked
+    blocked_whole = seconds(before.blocked_ns) or blocked
     grown = or_zero(before.grown_bytes) * min(
         1.0, blocked / blocked_whole if blocked_whole else 1.0
     )  # of the time that counts

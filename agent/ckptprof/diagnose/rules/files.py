@@ -30,7 +30,7 @@ def _is_shared(context: CheckpointContext) -> bool:
 def _waits_for_others(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
     written = context.device_bytes
     synced = any(or_zero(one.sync_call_ns) for one in context.measures.threads) or any(
-        (one.looks_in or {}).get("sync") for one in context.measures.threads
+        (one.samples_by_state or {}).get("sync") for one in context.measures.threads
     )
     if (
         context.is_remote

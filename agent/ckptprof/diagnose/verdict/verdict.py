@@ -79,7 +79,7 @@ def verdict(found: Accounting) -> Verdict:
         accounts=tuple(one.account for one in found.accounts),
         evidence=_evidence(found, limit, choice.reason, shown if is_named else None),
         excluded=_excluded(found, limit) if is_named else (),
-        lacking=missing,
+        missing=missing,
         candidates=choice.candidates,
         expected_seconds=promised.expected_seconds if promised is not None else None,
         capped_by=promised.capped_by if promised is not None else None,
@@ -244,7 +244,7 @@ def _not_observed(found: Accounting) -> tuple[str, ...]:
     blocked = context.checkpoint.mode is Mode.ASYNC and context.checkpoint.stall_ns is None
     device_busy = None if context.device is None else context.device.busy_seconds
     rows = (
-        *((True, sentence) for sentence in context.checkpoint.blind if sentence.endswith(LEFT_OUT)),
+        *((True, sentence) for sentence in context.checkpoint.limitations if sentence.endswith(LEFT_OUT)),
         (blocked, "how long training was blocked"),
         (not is_known, "what its threads did"),
         (is_known and not time.calls_known, "which calls its threads waited in"),

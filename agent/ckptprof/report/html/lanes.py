@@ -68,7 +68,7 @@ class Lateness:
     rank: int
     checkpoints: int
     late_seconds: float  # after the middle rank, in all
-    worst_seconds: float
+    max_seconds: float
     last: int  # how often no other ended later
 
 
