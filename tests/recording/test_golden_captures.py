@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 import re
 import sys
 from datetime import timezone
@@ -94,10 +95,11 @@ def test_time_on_and_without_a_cpu_is_what_the_kernel_accounted(name: str) -> No
     assert [save.step for save in saves] == [truth["step"] for truth in truths]
     for save, truth in zip(saves, truths, strict=True):
         assert save.verdict is not None
-        spent = {part.limit: 0.0 for part in save.verdict.accounts}
+        spent = Counter[Limit | None]()
         for part in save.verdict.accounts:
-            spent[part.limit] += part.seconds
-        on_cpu = sum(spent.get(limit, 0.0) for limit in (Limit.SERIALIZE, Limit.NONE, Limit.PAGE_CACHE))
+            spent[part.limit] += part.seconds - part.runnable_seconds
+            spent[Limit.CPU] += part.runnable_seconds
+        on_cpu = sum(spent[limit] for limit in (Limit.SERIALIZE, Limit.NONE, Limit.PAGE_CACHE))
         assert spent[Limit.CPU] == pytest.approx(truth["waited_ns"] / 1e9, rel=0.1)
         assert on_cpu == pytest.approx(truth["on_cpu_ns"] / 1e9, rel=0.1)
         assert save.verdict.seconds == pytest.approx(truth["held"], rel=0.1)
