@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
 import re
 import sys
+from collections import Counter
 from datetime import timezone
 from pathlib import Path
 
