@@ -95,7 +95,7 @@ def measure(files: int, *, restored: bool = False, polled: bool = False) -> dict
             path, stamp = f"/ckpt/step_100/part_{one}.bin", fed.stage.wall(at_s)
             if polled:
                 fact = FileFact(PID, PID * 10, 2049, one, path, FILE_BYTES, False, stamp, stamp, stamp, None, None)  # noqa: FBT003
-            frame.append(fact)
+                frame.append(fact)
                 continue
             if not restored:
                 frame.append(life("created", at_s, PID, inode=one, path=path))
