@@ -94,7 +94,8 @@ def measure(files: int, *, restored: bool = False, polled: bool = False) -> dict
         for one in range(number + 1, due + 1):
             path, stamp = f"/ckpt/step_100/part_{one}.bin", fed.stage.wall(at_s)
             if polled:
-                frame.append(FileFact(PID, PID * 10, 2049, one, path, FILE_BYTES, False, stamp, stamp, stamp, None, None))  # noqa: FBT003
+                fact = FileFact(PID, PID * 10, 2049, one, path, FILE_BYTES, False, stamp, stamp, stamp, None, None)  # noqa: FBT003
+                frame.append(fact)
                 continue
             if not restored:
                 frame.append(life("created", at_s, PID, inode=one, path=path))

@@ -80,7 +80,7 @@ def save(number: int, start_ns: int, ranks: int) -> Checkpoint:
         pattern=Pattern(class_=PatternClass.SEQUENTIAL_LARGE, sequential_share_bytes=0.998, operations=14000),
         verdict=None,
         level=Level.POLL,
-        blind=("The sizes of single writes were not seen: only their mean per look.",),
+        limitations=("The sizes of single writes were not seen: only their mean per look.",),
         evidence=(
             Evidence(name="format", weight=0.4, text="the name and first bytes of a checkpoint"),
             Evidence(name="ranks", weight=0.3, text="8 processes of one job wrote one directory"),

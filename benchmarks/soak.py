@@ -44,7 +44,7 @@ ROLES = ("recorder", "sampler")
 METRICS = (
     "sampler_ticks_total", "sampler_late_ticks_total", "sampler_lateness_seconds_total", "sampler_dropped_frames_total",
     "recorder_dropped_frames_total", "recorder_late_frames_total", "recorder_detection_faults_total",
-    "recorder_detection_kept_bytes", "recorder_detection_forgotten_bytes_total",
+    "recorder_detection_memory_bytes", "recorder_detection_forgotten_bytes_total",
     "sampler_restarts_total", "trace_lost_operations_total", "trace_lost_bytes_total", "trace_lost_sessions_total",
     "trace_lost_events_total",
 )  # fmt: skip

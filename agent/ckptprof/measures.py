@@ -48,8 +48,8 @@ class ThreadMeasure(msgspec.Struct, frozen=True, kw_only=True):
     creates: int | None = None
     renames: int | None = None
     unlinks: int | None = None
-    looks: int | None = None  # number of samples during its activity (polling)
-    looks_in: dict[str, int] | None = None  # of these, by state: data | sync | close | create | rename |
+    samples: int | None = None  # number of samples during its activity (polling)
+    samples_by_state: dict[str, int] | None = None  # of these, by state: data | sync | close | create | rename |
     # unlink | metadata | fault | network | lock | sleep | running | other; an estimate of its time
 
 
@@ -241,7 +241,7 @@ class MountMeasure(msgspec.Struct, frozen=True, kw_only=True):
     direct_written_bytes: int | None = None
     wire_read_bytes: int | None = None  # data received from the servers
     wire_written_bytes: int | None = None
-    asked_seconds: float | None = None  # from the start until nine tenths of the written bytes had been requested
+    requested_seconds: float | None = None  # from the start until nine tenths of the written bytes had been requested
     late_share: float | None = None  # share of the data sent to the servers after that
     operations: tuple[OperationMeasure, ...] = ()  # the most time first; at most 16
     delays: int | None = None  # replies that asked the client to retry later
@@ -285,7 +285,7 @@ class GpuDirectMeasure(msgspec.Struct, frozen=True, kw_only=True):
 class BeforeMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """The job's activity between the stop of training and the first byte of a save."""
 
-    held_ns: int  # time for which training was blocked before the first byte
+    blocked_ns: int  # time for which training was blocked before the first byte
     busy: float | None = None  # cores used by the writing process
     helpers_busy: float | None = None  # by children that returned the written data to it
     received_bytes: int | None = None  # by the busiest interface, loopback included, or the writer's sockets if more

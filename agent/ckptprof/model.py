@@ -24,7 +24,7 @@ class Kind(str, Enum):
     COPY = "copy"  # checkpoint files copied, moved, packed or staged by a process that does not train
 
 
-CUT_AT_START = "cut-at-begin"  # evidence: monitoring started during it
+CUT_AT_START = "cut-at-start"  # evidence: monitoring started during it
 CUT_AT_END = "cut-at-end"  # evidence: monitoring ended during it
 LATE = "late"  # evidence: the recorder was behind when it decided
 CUT_BETWEEN = "cut-between"  # evidence: monitoring restarted during it; both parts are reported as one
@@ -65,7 +65,7 @@ LEFT_OUT = "left out to keep the CPU budget of ckptprof"  # the end of that limi
 
 
 class Level(str, Enum):
-    """The level of observation."""
+    """How I/O is observed: each call by eBPF (trace), or counters by sampling (poll)."""
 
     TRACE = "trace"
     POLL = "poll"
@@ -102,6 +102,7 @@ class Gap(msgspec.Struct, frozen=True):
     start_ns: int  # epoch nanoseconds
     end_ns: int  # epoch nanoseconds
     reason: str
+    lost_samples: int = 0  # that many samples were lost in this time; 0: all
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +150,9 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     renamed: Count | None = None
     unlinked: Count | None = None
     synced: Count | None = None
+    synced_all: Count | None = (
+        None  # of these, syncs of a whole file system or of all: syncfs, sync; None: also if none
+    )
     at_least: bool = False  # the counts are lower bounds
     data_call_ns: Count | None = None  # time in calls that transferred data, sum of all threads
 
@@ -178,7 +182,7 @@ class Pattern(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     large_share_bytes: Share | None = None  # bytes in runs of consecutive operations of 1 MiB or more
     sequential_share_operations: Share | None = None  # as above, by operations
     consecutive_share_operations: Share | None = None  # as above, by operations
-    order_seen_share_bytes: Share | None = None  # share of the bytes with an observed order
+    order_known_share_bytes: Share | None = None  # share of the bytes with an observed order
     operations: Count | None = None
     mean_operation_bytes: Amount | None = None
     median_operation_bytes: Amount | None = None  # weighted by bytes
@@ -214,7 +218,7 @@ class Stream(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     start_ns: int  # epoch nanoseconds
     end_ns: int  # epoch nanoseconds
     class_: PatternClass | None = msgspec.field(name="class", default=None)
-    seen_by: str = "fdinfo"  # fdinfo | maps | directory | counters | trace
+    observed_by: str = "fdinfo"  # fdinfo | maps | directory | counters | trace
     progress: tuple[Progress, ...] = ()  # ordered by start; empty if no offset was observed or the stream was omitted
 
 
@@ -358,7 +362,7 @@ class Checkpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     verdict: Verdict | None = None  # None: no diagnosis
     cost: Cost | None = None  # None: not computed
     level: Level  # level of observation
-    blind: tuple[str, ...]  # what was not observed, one sentence each
+    limitations: tuple[str, ...]  # what was not observed, one sentence each
     evidence: tuple[Evidence, ...]
     confidence: float  # confidence that this is a checkpoint, 0 to 1
     streams: tuple[Stream, ...] = ()  # in `show --json` only
@@ -419,7 +423,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int | None  # epoch nanoseconds; None without records
     end_ns: int | None  # epoch nanoseconds
     gaps: tuple[Gap, ...] = ()
-    moved_aside: tuple[str, ...] = ()  # paths of damaged databases next to this one; not included
+    set_aside: tuple[str, ...] = ()  # paths of damaged databases next to this one; not included
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

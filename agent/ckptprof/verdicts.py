@@ -38,6 +38,15 @@ class Account(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     limit: Limit | None  # None: unexplained time
     seconds: float
     text: str  # description with numbers
+    runnable_seconds: float = 0.0  # of these, the time for which this work waited for a CPU
+
+
+class Alternative(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A second remedy of a checkpoint, with its own gain."""
+
+    limit: Limit
+    remedy: str
+    expected_seconds: float  # the duration with this remedy alone
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -50,13 +59,14 @@ class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     accounts: tuple[Account, ...]  # the largest first
     evidence: tuple[str, ...]  # supporting numbers
     excluded: tuple[str, ...]  # numbers that rule out other limits
-    lacking: tuple[str, ...] = ()  # missing observations that lower the confidence
+    missing: tuple[str, ...] = ()  # missing observations that lower the confidence
     candidates: tuple[Limit, ...] = ()  # of an unclear verdict, the likeliest first; else the runner-up
     expected_seconds: float | None = None  # `seconds` without this limit
     capped_by: str | None = None  # the next limit then, or the minimum time of the same work
     cause: str | None = None  # the best matching rule: its short stable name
     remedy: str | None = None  # one concrete action
     reference: str | None = None  # published reference
+    alternative: Alternative | None = None  # what would also help: `remedy` removes work, this its waits, or reversed
 
 
 class InterimVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,8 +89,7 @@ class Cost(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     gpu_seconds: float | None = None  # stall times GPUs
     bytes_per_second: float | None = None  # effective: bytes over duration, by the slowest rank
     bytes_per_second_per_gpu: float | None = None
-    ceiling_share: float | None = None  # of the fastest rate measured on this path
-    ceiling_from: str | None = None
+    ceiling_share: float | None = None  # of the fastest rate that `ckptprof ceiling` measured on this path
     tier: str | None = None  # DGX SuperPOD storage tier reached: light | medium | high | below
     durable_on_return: bool | None = None  # of a save: all data was on stable storage on return
     durable_bytes_per_second: float | None = None  # including sync, measured or estimated
@@ -106,7 +115,7 @@ class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):
     stall_seconds: float | None  # of those with a known stall
     bytes: int
     mean_seconds: float | None  # of the complete ones, as all below; None without any
-    worst_seconds: float | None
+    max_seconds: float | None
     bytes_per_second: float | None  # MLPerf: of the median one, by its slowest rank
     gibibytes_per_second: float | None
     bytes_per_second_per_gpu: float | None
@@ -130,7 +139,7 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
     gpus_from: str | None
     gpu_seconds: float | None
     share: float | None  # share of the run for which training was blocked
-    over_snia: bool | None  # the share is above 5 %
+    exceeds_snia: bool | None  # the share is above 5 %
     judgement: str | None  # against SNIA's 5 %, and the 12 % and 43 % of the field
     interval_seconds: float | None  # between the starts of two saves, the median
     saves: DirectionCost | None

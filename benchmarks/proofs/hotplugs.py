@@ -39,6 +39,8 @@ def hotplugs(count: int) -> list[Row]:
             for first in range(0, count, together):
                 numbers = range(first, min(count, first + together))
                 _batch(name, [f"link add plug{n}a type veth peer name plug{n}b" for n in numbers])
+                if not most:  # else nothing would be seen to end
+                    _within(20, lambda: len(series()) > 1)
                 most = max(most, len(series()) - 1)
                 _batch(name, [f"link del plug{n}a" for n in numbers])
             began = time.monotonic()
@@ -60,7 +62,7 @@ def hotplugs(count: int) -> list[Row]:
             "the series of what is gone end after two reads; what comes later has its own",
             f"{most} series of such devices at most, {left} left {seconds:.1f} s after the last was removed; a new one "
             f"{'has' if came else 'has not'} its series; {dropped.removeprefix('dropped ')} dropped; exit code {code}",
-            left == 0 and seconds < 5 and came and code == 0 and not faults and dropped == "dropped 0.0",
+            most > 0 and left == 0 and seconds < 5 and came and code == 0 and not faults and dropped == "dropped 0.0",
         )
     ]
 

@@ -241,7 +241,7 @@ def _row(made: Site, how: tuple[str, str, str], truth: dict[int, Any], told: dic
     nodes = len(made.nodes)
     saves = [one for one in told["checkpoints"] if one["whole"]["kind"] == "save"]
     steps = [one["whole"]["step"] for one in saves]
-    whole = sum(len(one["nodes"]) == one["ranks_seen"] == one["ranks_expected"] == nodes for one in saves)
+    whole = sum(len(one["nodes"]) == one["ranks_observed"] == one["ranks_expected"] == nodes for one in saves)
     last = [one["straggler"]["host"] if one["straggler"] else None for one in saves]
     moved = nodes * RANK_MB * 1_000_000
     off = max(abs(one["whole"]["bytes"] / moved - 1) for one in saves)

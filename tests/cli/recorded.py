@@ -42,5 +42,5 @@ def save(number: int) -> Checkpoint:
         ),
         stall_ns=3 * SECOND, blocked=(Interval(start_ns, start_ns + 3 * SECOND),),
         pattern=Pattern(class_=PatternClass.SEQUENTIAL_LARGE, sequential_share_bytes=1.0), level=Level.POLL,
-        blind=(), evidence=(), confidence=0.9,
+        limitations=(), evidence=(), confidence=0.9,
     )  # fmt: skip

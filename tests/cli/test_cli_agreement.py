@@ -38,7 +38,7 @@ def _save(number: int, start_ns: int, **changes: object) -> Checkpoint:
         "uid": f"uid-{number}", "kind": Kind.SAVE, "job": "train", "framework": "torch.save", "step": number,
         "ranks": 1, "start_ns": start_ns, "end_ns": start_ns + took * SECOND, "bytes": int(moved), "files": 1,
         "path": f"/ckpt/{number}.pt", "writers": (), "pattern": Pattern(class_=PatternClass.SEQUENTIAL_LARGE),
-        "level": Level.POLL, "blind": (), "evidence": (SENTENCE,),
+        "level": Level.POLL, "limitations": (), "evidence": (SENTENCE,),
         "confidence": 0.9, "mode": Mode.ASYNC,
         "stall_ns": None if held is None else held * SECOND,
         "status": Status.INCOMPLETE if number % len(SAVES) == len(SAVES) - 1 else Status.COMPLETE,
@@ -104,7 +104,7 @@ def test_documents_agree(db: str, told: Told) -> None:
     assert plan["traffic"]["measured_bytes_per_second"] == job["saves"]["bytes_per_second"] == RATE
     assert plan["basis"]["interval_today_seconds"]["value"] == job["interval_seconds"] == APART
     assert job["stall_seconds"] == job["saves"]["stall_seconds"] == LOST
-    assert job["saves"]["worst_seconds"] == max(took for took, _, _ in COMPLETE)
+    assert job["saves"]["max_seconds"] == max(took for took, _, _ in COMPLETE)
     assert plan["saves"] == figures["duration"]["before"]["number"] == len(COMPLETE)
     for one, other in zip(report["checkpoints"], shown, strict=True):
         assert {name: one[name] for name in ("start_ns", "end_ns", "bytes", "stall_ns", "cost")} == {
@@ -210,7 +210,7 @@ def test_plan_says_what_is_missing(number: int, tmp_path: Path, told: Told, caps
     assert "give --cost" in text
     assert not re.search(r"Rules|Storage|Today|\d d \d\d h\n", text)
     assert (body["advice"], body["traffic"], body["rules"]) == (None, None, [])
-    assert body["lacking"] in text
+    assert body["missing"] in text
     assert main(["plan", "--db", db]) == 3
     assert main(["plan", "--db", db, "--cost", "2s", "--mttf", "3h"]) == 0
     capsys.readouterr()

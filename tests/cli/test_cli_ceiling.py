@@ -72,7 +72,7 @@ def test_the_document_fits_its_schema(place: Path, tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     validate("ceiling", said)
 
-    assert Path(said["kept"]).parent == tmp_path / stored_ceilings.FOLDER
+    assert Path(said["saved_to"]).parent == tmp_path / stored_ceilings.FOLDER
     assert [one["id"] for one in said["measures"]] == [row.id for row in ROWS]
 
 
@@ -155,7 +155,7 @@ def test_a_quota_is_respected_and_told(tmp_path: Path) -> None:
 
     assert not said["complete"]
     assert rows["write-direct-many"]["ended"] == "full"
-    assert 0 < rows["write-direct-many"]["moved_bytes"] <= 4 << 20
+    assert 0 < rows["write-direct-many"]["transferred_bytes"] <= 4 << 20
     assert "the quota is exceeded" in {one["missing"] for one in said["measures"]}
     assert left == []
 
@@ -318,9 +318,9 @@ def found(**changes: object) -> Ceilings:
     """Return what a probe may have found on hostile names."""
     rows = (
         Measure(id="a", work=WRITE, operation_bytes=1 << 20, workers=4, direct=True, bytes_per_second=2e9,
-                moved_bytes=1 << 30, spent_ns=10**9),
-        Measure(id="b", work=WRITE, operation_bytes=1 << 20, direct=False, bytes_per_second=5e8, moved_bytes=1 << 28,
-                spent_ns=10**9),
+                transferred_bytes=1 << 30, spent_ns=10**9),
+        Measure(id="b", work=WRITE, operation_bytes=1 << 20, direct=False, bytes_per_second=5e8,
+                transferred_bytes=1 << 28, spent_ns=10**9),
         Measure(id="c", work=READ, operation_bytes=1 << 20, direct=False, missing="no\x1b[2J reason"),
         Measure(id="d", work=READ, operation_bytes=1 << 20, workers=4, direct=True, missing="the quota is exceeded",
                 ended=FULL),

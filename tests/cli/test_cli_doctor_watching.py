@@ -219,14 +219,14 @@ def test_the_remedy_names_where_the_service_has_its_level_from(
     (tmp_path / "config.toml").write_text(settings)
     monkeypatch.setattr(remedies, "SETTINGS", tmp_path / "config.toml")
     monkeypatch.setattr(trace_checks, "is_service_running", lambda: True)
-    (check,) = trace_checks.check_recorder(standing(wish="poll"), None, WORKS, is_written=False)
+    (check,) = trace_checks.check_recorder(standing(requested_level="poll"), None, WORKS, is_written=False)
 
     assert fix in (check.fix or "")
 
 
 def standing(**changes: Any) -> AgentStatus:
     """Return an agent that polls and does not want to."""
-    values: dict[str, Any] = {"wish": "auto", "level": "poll", "reasons": ("no libbpf",), "denied": False}
+    values: dict[str, Any] = {"requested_level": "auto", "level": "poll", "reasons": ("no libbpf",), "denied": False}
     return AgentStatus(version="0", pid=7, **{**values, **changes})
 
 

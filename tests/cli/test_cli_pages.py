@@ -32,7 +32,7 @@ def db(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a database with one save."""
     path = tmp_path_factory.mktemp("recorded") / "ckptprof.db"
     now_ns = time.time_ns()
-    told: dict[str, Any] = {"evidence": (), "writers": (), "pattern": UNSEEN, "blind": (), "confidence": 0.9}
+    told: dict[str, Any] = {"evidence": (), "writers": (), "pattern": UNSEEN, "limitations": (), "confidence": 0.9}
     begin_ns = now_ns - 60_000_000_000
     one = Checkpoint(
         uid="u", kind=Kind.SAVE, job="job", framework=None, step=1, ranks=None, start_ns=begin_ns,

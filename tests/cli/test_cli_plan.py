@@ -53,7 +53,7 @@ def db(tmp_path: Path) -> str:
             uid=uid, kind=kind, job=job, framework=None, step=None, ranks=8, start_ns=start_ns,
             end_ns=start_ns + 20 * SECOND, bytes=4 * 10**10, files=8, path=f"/ckpt/{uid}", writers=(),
             mode=Mode.SYNC if kind is Kind.SAVE else None, stall_ns=stall, pattern=Pattern(class_=None),
-            level=Level.POLL, blind=(), evidence=(), confidence=0.9,
+            level=Level.POLL, limitations=(), evidence=(), confidence=0.9,
         )  # fmt: skip
 
     saves = [made(f"save-{n}", "train", Kind.SAVE, 4000 - 600 * n, (18 + n) * SECOND) for n in range(6)]

@@ -36,9 +36,9 @@ def _checkpoint(number: int, start_ns: int, path: str) -> Checkpoint:
         uid=f"uid-{number}", kind=Kind.RESTORE if number == 4 else Kind.SAVE,
         job=f"job-{number % 2}", framework="torch.save", step=number, ranks=1,
         start_ns=start_ns, end_ns=end_ns, bytes=1 << 28, files=1, path=path,
-        writers=(Writer(pid=7, comm=path[:15], bytes=1 << 28),),
-        pattern=Pattern(class_=PatternClass.SEQUENTIAL_LARGE, sequential_share_bytes=1.0), level=Level.POLL,
-        blind=("offsets",), evidence=(Evidence(name="format", weight=2.0, text=f"{path} is a zip"),), confidence=0.9,
+        writers=(Writer(pid=7, comm=path[:15], bytes=1 << 28),), limitations=("offsets",),
+        pattern=Pattern(class_=PatternClass.SEQUENTIAL_LARGE, sequential_share_bytes=1.0), confidence=0.9,
+        level=Level.POLL, evidence=(Evidence(name="format", weight=2.0, text=f"{path} is a zip"),),
         streams=(Stream(pid=7, comm="p", path=path, bytes=1 << 28, size=1 << 28, start_ns=start_ns, end_ns=end_ns),),
         timeline=(Point(start_ns, start_ns + SECOND, 1 << 27), Point(start_ns + SECOND, end_ns, 1 << 27)),
     )  # fmt: skip

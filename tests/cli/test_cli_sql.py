@@ -42,7 +42,7 @@ def test_csv_and_json_are_read_back(db: str, capsys: pytest.CaptureFixture[str])
     assert rows[:2] == [["job", "limited_by", "path"], ["train", "", "/ckpt/step-0"]]
     assert told["columns"] == ["job", "limited_by", "path"]
     assert told["rows"][0] == {"job": "train", "limited_by": None, "path": "/ckpt/step-0"}
-    assert told["is_cut"] is False
+    assert told["is_truncated"] is False
 
 
 def test_without_a_statement_tables_are_listed(db: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,7 +193,7 @@ def test_without_slurm_the_notes_are_told(
     told = asked(site, capsys)
 
     assert set(actions(told).values()) == {None}
-    assert told["not_asked"] == "sacct is not installed here"
+    assert told["not_queried"] == "sacct is not installed here"
     assert main(["fleet", "annotate", "--db", str(site), "--write"]) == 1
     assert "such as its controller" in capsys.readouterr().err
 

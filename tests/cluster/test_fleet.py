@@ -54,7 +54,7 @@ def test_the_straggler_of_all_jobs_is_found() -> None:
     (one,) = told.nodes
     assert (one.host, one.times, one.saves, one.is_slow, one.jobs) == ("train-node-1", 6, 12, True, ("train",))
     assert one.excess_seconds == pytest.approx(6 * 4.0, abs=1)
-    assert one.worst_seconds == pytest.approx(4.0, abs=0.2)
+    assert one.max_seconds == pytest.approx(4.0, abs=0.2)
     assert one.waited_gpu_seconds == pytest.approx(one.excess_seconds * 7 * 8)
     assert one.limit is Limit.NETWORK
     assert (told.checkpoints, told.of_several, told.within_clock_error) == (24, 24, 0)
@@ -81,7 +81,7 @@ def test_what_it_cost_is_the_gpu_time_of_all_nodes() -> None:
         assert one.allocated_gpu_seconds == pytest.approx(12 * every * 8 * nodes_, rel=0.01)
         assert one.gpu_share == pytest.approx(HOLD / every, rel=0.03)
         assert (one.saves, one.restores, one.incomplete, one.nodes, one.stalls_unknown) == (12, 0, 0, nodes_, 0)
-    assert [train.over_snia, llm.over_snia] == [False, True]
+    assert [train.exceeds_snia, llm.exceeds_snia] == [False, True]
 
 
 def test_the_share_of_several_runs_is_of_the_gpus_that_each_had() -> None:
@@ -170,7 +170,7 @@ def test_the_newest_step_is_the_last_one_that_is_whole() -> None:
     assert one.age_seconds == pytest.approx(3 * EVERY - 60, abs=1)  # their nodes were watched until then
     assert one.interval_seconds == pytest.approx(EVERY, abs=1)
     assert one.is_overdue is True
-    assert (one.mttf_seconds, one.best_interval_seconds) == (None, None)
+    assert (one.mttf_seconds, one.optimal_interval_seconds) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -254,8 +254,8 @@ def test_how_often_to_save_follows_from_the_restarts_of_the_whole_fleet() -> Non
     assert told.node_seconds == pytest.approx(spent, rel=0.01)
     assert llm.mttf_seconds == pytest.approx(spent / 2 / 2, rel=0.01)
     assert train.mttf_seconds == pytest.approx(spent / 2 / 4, rel=0.01)
-    assert llm.held_seconds is not None
-    assert llm.best_interval_seconds == pytest.approx(daly_exact(llm.held_seconds, spent / 4), rel=0.01)
+    assert llm.stall_seconds is not None
+    assert llm.optimal_interval_seconds == pytest.approx(daly_exact(llm.stall_seconds, spent / 4), rel=0.01)
     assert llm.resumed_seconds == pytest.approx(20_000 - 11 * EVERY - 100, rel=0.01)
 
 
@@ -338,8 +338,8 @@ def test_saves_to_object_stores_are_compared_with_none() -> None:
 def test_the_work_of_meetings_grows_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Saves that do not overlap are never compared."""
     asked = []
-    meet = meeting._meet
-    monkeypatch.setattr(meeting, "_meet", lambda *given: asked.append(1) or meet(*given))
+    meet = meeting._add_overlap
+    monkeypatch.setattr(meeting, "_add_overlap", lambda *given: asked.append(1) or meet(*given))
 
     collisions(_merged(Job(nodes=1, saves=100), Job(nodes=1, saves=100, begin_s=300, **LLM)))
     assert asked == []

@@ -36,7 +36,7 @@ def test_one_save_of_many_nodes_is_one(nodes: int) -> None:
         assert one.whole.cost.bytes_per_second == pytest.approx(one.whole.bytes / seconds(one))
         assert one.whole.cost.gpu_seconds == pytest.approx(8 * nodes * HOLD_NS / SECOND, rel=2 * JITTER)
         assert seconds(one) == pytest.approx(HOLD_NS / SECOND, rel=2 * JITTER)
-        assert (one.ranks_seen, one.ranks_expected) == (8 * nodes, 8 * nodes)
+        assert (one.ranks_observed, one.ranks_expected) == (8 * nodes, 8 * nodes)
         assert (one.nodes_expected, one.is_partial, one.waited, one.place) == (nodes, False, (), "shared")
         assert one.straggler is None
         assert one.clock_bound_seconds == 0.02

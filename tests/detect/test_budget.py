@@ -165,3 +165,27 @@ def deep_bytes(root: object) -> int:
         found += sys.getsizeof(one)
         waiting += gc.get_referents(one)
     return found
+
+
+def test_a_burst_is_cut_soon_and_what_waits_is_tried_seldom() -> None:
+    """Files come at a steady rate; of those that may be cut no more stays than fits, and a quarter."""
+    files, waiting, calls = list[int](), list[int](), list[int]()
+
+    def cut(share: float) -> None:
+        calls.append(len(waiting))
+        _keep(files, share)
+
+    budget = Budget([RetainedKind(10, lambda: len(files) + len(waiting), cut)], limit_bytes=4000)
+    most = 0
+    for number in range(2000):
+        files.append(number)
+        budget.shrink_after_burst()
+        most = max(most, len(files))
+    cuts = len(calls)
+    for number in range(20_000):
+        waiting.append(number)
+        budget.shrink_after_burst()
+
+    assert most <= 501
+    assert 4 <= cuts < 100
+    assert len(set(calls[cuts:])) < 30

@@ -75,7 +75,7 @@ def sane(checkpoint: Checkpoint) -> bool:
     """Return whether a checkpoint keeps the promises of the model."""
     shares = (
         checkpoint.pattern.sequential_share_bytes, checkpoint.pattern.consecutive_share_bytes,
-        checkpoint.pattern.large_share_bytes, checkpoint.pattern.order_seen_share_bytes,
+        checkpoint.pattern.large_share_bytes, checkpoint.pattern.order_known_share_bytes,
         checkpoint.pattern.buffered_share_bytes, checkpoint.pattern.direct_share_bytes,
     )  # fmt: skip
     return (

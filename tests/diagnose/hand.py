@@ -57,7 +57,7 @@ def thread(
         return ThreadMeasure(**common, **calls)
     looks = {name: round(value * LOOKS_PER_SECOND) for name, value in {**asleep, **(other or {})}.items()}
     looks["running"] = round((user + copy + runqueue) * LOOKS_PER_SECOND)
-    return ThreadMeasure(**common, looks=sum(looks.values()), looks_in=looks)
+    return ThreadMeasure(**common, samples=sum(looks.values()), samples_by_state=looks)
 
 
 def device(seconds: float, moved: int = GIB, **more: Any) -> DeviceMeasure:
@@ -128,7 +128,7 @@ def save(level: Level, seconds: float, measures: Measures | None, **more: Any) -
         "start_ns": begin, "end_ns": begin + ns(seconds), "bytes": GIB, "files": 1, "path": "/ckpt/step_1.pt",
         "writers": (Writer(pid=100, comm="python", bytes=GIB, rank=0, role="trainer"),), "mode": Mode.SYNC,
         "stall_ns": ns(seconds), "pattern": Pattern(class_=None, mean_operation_bytes=MIB, median_operation_bytes=MIB),
-        "measures": measures, "level": level, "blind": (), "evidence": (), "confidence": 0.9,
+        "measures": measures, "level": level, "limitations": (), "evidence": (), "confidence": 0.9,
         "moments": Moments(), "metadata": Metadata(),
     }  # fmt: skip
     return Checkpoint(**{**told, **more})
@@ -142,7 +142,7 @@ def restore(level: Level, seconds: float, measures: Measures | None, **more: Any
 
 def held(seconds: float, **more: Any) -> BeforeMeasure:
     """Return that training stood still for so long before the first byte."""
-    return BeforeMeasure(held_ns=ns(seconds), **more)
+    return BeforeMeasure(blocked_ns=ns(seconds), **more)
 
 
 def changed(checkpoint: Checkpoint, **measures: Any) -> Checkpoint:

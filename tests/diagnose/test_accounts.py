@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from tests.diagnose.hand import device, measured, ns, save, thread
+from tests.diagnose.hand import MIB, device, measured, ns, save, thread
 
 from ckptprof.diagnose.accounts.accounts import account
 from ckptprof.diagnose.accounts.parts import BUSY, IDLE, Part, Parts
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Checkpoint, Level, Mode
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import Limit, Verdict
 
 _PARTS = Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 1.0})
 
@@ -92,9 +95,46 @@ def test_training_that_stands_still_while_the_save_before_is_written_waits_for_i
     """Of the four seconds before the first byte the save before went on for three."""
     at = thread(Level.TRACE, 2, copy=2)
     earlier = save(Level.TRACE, 9, measured(at), begin=-10, mode=Mode.ASYNC)
-    held = measured(at, before=BeforeMeasure(held_ns=ns(4)))
+    held = measured(at, before=BeforeMeasure(blocked_ns=ns(4)))
     later = save(Level.TRACE, 2, held, mode=Mode.ASYNC, stall_ns=ns(4))
 
     spent = {one.cause: round(one.seconds, 2) for one in account(gather_context(later, [earlier])).accounts}
     assert spent[Cause.PREVIOUS_SAVE] == 3
     assert spent[Cause.UNKNOWN_BEFORE] == 1
+
+
+def _stacked(**more: Any) -> Verdict:
+    loop, under = {**_LOOP, **more.pop("loop", {})}, {**_DISK, **more.pop("disk", {})}
+    at = thread(Level.TRACE, 10, copy=0.5, sync=9.5)
+    verdict = diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, **under), device(10, **loop))))).verdict
+    assert verdict is not None
+    assert verdict.limit is Limit.DEVICE
+    return verdict
+
+
+_LOOP: dict[str, Any] = {"device": "loop3", "countable": False, "steadiness": 0.95, "busy_seconds": 0.4}
+_DISK: dict[str, Any] = {"device": "vda", "steadiness": 0.95, "busy_seconds": 0.38, "shown_bytes_per_second": 5e8}
+
+
+def test_a_stacked_device_is_blamed_at_the_layer_that_is_limited() -> None:
+    """A throttle above an idle disk is even at both; a slow disk keeps all layers above it busy; a queue is its own."""
+    for loop, disk, name, cause in (
+        ({}, {}, "loop3", "throttled"),
+        ({"busy_seconds": 9.5}, {"busy_seconds": 9}, "vda", "slow-device"),
+        ({"busy_seconds": 9.5}, {}, "loop3", "slow-device"),
+        ({"steadiness": 0.2}, {"steadiness": 0.3}, "vda", "slow-device"),
+        ({"throttled_bytes_per_second": 100 * MIB}, {}, "loop3", "throttled"),
+    ):
+        verdict = _stacked(loop=loop, disk=disk)
+        assert f"asleep waiting for {name} at" in verdict.sentence
+        assert verdict.cause == cause
+
+
+def test_no_rate_of_a_device_is_above_what_it_was_seen_to_do() -> None:
+    """A tenth of a second asleep in a save of a second is not the time in which its gigabyte was written."""
+    at = thread(Level.TRACE, 1, user=0.9, copy=0, sync=0.1)
+    for shown, words in ((5e8, "500 MB/s"), (5e9, "1.07 GB/s")):
+        under = device(1, shown_bytes_per_second=shown, peak_bytes_per_second=shown)
+        (one,) = [one for one in account(gather_context(save(Level.TRACE, 1, measured(at, devices=(under,))))).accounts
+                  if one.limit is Limit.DEVICE]  # fmt: skip
+        assert f"at {words}" in one.text

@@ -42,12 +42,12 @@ def test_a_stall_costs_the_gpus_that_are_given_else_one_for_each_rank() -> None:
     assert (unknown.stall_seconds, unknown.gpu_seconds) == (None, None)
 
 
-def test_throughput_is_held_against_the_tiers_and_against_the_ceiling() -> None:
-    """1 GiB in a second for one GPU is Light by writing; what was probed counts before what was shown."""
+def test_throughput_is_compared_with_the_tiers_and_with_a_measured_ceiling() -> None:
+    """1 GiB in a second for one GPU is Light by writing; the best second that happened to be seen is no ceiling."""
     at = thread(Level.TRACE, 1, copy=0.3, sync=0.7)
     fast = save(Level.TRACE, 1, measured(at, devices=(device(1),)))
     assert known(diagnose(fast)).tier == "light"
-    assert known(diagnose(fast)).ceiling_share == pytest.approx(GIB / 2e9)
+    assert known(diagnose(fast)).ceiling_share is None
     assert known(diagnose(fast, gpus=8)).tier == "below"
     best = Measure(id="w", work=WRITE, bytes_per_second=4e9)
     probe = Ceilings(
@@ -56,10 +56,7 @@ def test_throughput_is_held_against_the_tiers_and_against_the_ceiling() -> None:
         measures=(best,),
     )  # fmt: skip
     told = known(diagnose(fast, ceilings=(probe,)))
-    assert (told.ceiling_share, told.ceiling_from) == (pytest.approx(GIB / 4e9), "ckptprof ceiling")
-    cached = save(Level.TRACE, 1, measured(thread(Level.TRACE, 1, copy=1), devices=(device(1),)))
-    assert known(diagnose(cached)).ceiling_share is None  # it never waited for the device
-    assert known(diagnose(cached, ceilings=(probe,))).ceiling_share == pytest.approx(GIB / 4e9)
+    assert told.ceiling_share == pytest.approx(GIB / 4e9)
 
 
 def test_what_went_on_beside_training_is_not_stall() -> None:
@@ -74,12 +71,12 @@ def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
     saves = [diagnose(one(begin), gpus=8) for begin in (0, 200, 400, 600)]
     (job,) = job_costs(saves, 800.0)
     assert (job.count, job.stall_seconds, job.gpu_seconds) == (4, pytest.approx(80), pytest.approx(640))
-    assert (job.share, job.over_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
+    assert (job.share, job.exceeds_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
     assert "above SNIA's limit of 5 %" in (job.judgement or "")
     assert job.saves is not None
     assert job.restores is None
     assert job.saves.gibibytes_per_second == pytest.approx(1 / 20)
-    assert job.saves.worst_seconds == pytest.approx(20)
+    assert job.saves.max_seconds == pytest.approx(20)
 
 
 def test_restores_alone_have_no_share() -> None:
@@ -135,14 +132,12 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
 
 
 def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:
-    """Of ten seconds two were computed: the answer says so, and how long others had the processors."""
+    """Of ten seconds two were computed, with 6.9 s of waits for a CPU; copying waited for the others."""
     at = thread(Level.TRACE, 10, user=2.0, copy=0.2, runqueue=7.6)
     told = first_advice([diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))])
     assert told is not None
-    assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(2, abs=0.1))
-    assert told.sentence == (
-        "the only checkpoint was serialisation-bound: 2.00 of 10.0 s lost, and 7.60 s more waiting for a CPU."
-    )
+    assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(8.9, abs=0.1))
+    assert told.sentence == "the only checkpoint was serialisation-bound: 8.91 of 10.0 s lost."
 
 
 def test_nothing_slow_is_an_answer() -> None:

@@ -229,8 +229,8 @@ def test_filling(size: float, ratio: float, mttf: float, keep: int | None) -> No
     assert (found.fitting + 1) * size >= found.free_bytes * (1 - 1e-6)
     if found.full_after_seconds is None:
         assert keep is not None
-        assert found.kept_bytes is not None
-        assert found.kept_bytes <= found.free_bytes * (1 + 1e-6)
+        assert found.retained_bytes is not None
+        assert found.retained_bytes <= found.free_bytes * (1 + 1e-6)
     else:
         assert found.full_after_seconds == pytest.approx((found.fitting + 1) * mttf / 20)
 

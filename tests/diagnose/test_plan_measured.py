@@ -17,7 +17,7 @@ def checkpoint(at_seconds: float, **changes: object) -> Checkpoint:
     values: dict[str, object] = {
         "uid": str(at_seconds), "kind": Kind.SAVE, "job": "train", "framework": None, "step": None, "ranks": 4,
         "start_ns": start_ns, "end_ns": start_ns + 4 * SECOND, "bytes": 10**9, "files": 1, "path": None, "writers": (),
-        "pattern": Pattern(class_=None), "level": Level.POLL, "blind": (), "evidence": (), "confidence": 1.0,
+        "pattern": Pattern(class_=None), "level": Level.POLL, "limitations": (), "evidence": (), "confidence": 1.0,
     }  # fmt: skip
     return Checkpoint(**(values | changes))  # type: ignore[arg-type]  # checked by name at run time
 

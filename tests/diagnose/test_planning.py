@@ -246,7 +246,7 @@ def test_any_figures_give_a_sane_plan_or_a_reason(wishes: GivenFigures, found: M
         return
 
     assert all(math.isfinite(number) for number in numbers(msgspec.to_builtins(made)))
-    assert (made.advice is None) == (made.lacking is not None)
+    assert (made.advice is None) == (made.missing is not None)
     if made.advice is None:
         assert not made.rules
         return

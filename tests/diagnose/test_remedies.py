@@ -72,7 +72,8 @@ def _rows() -> Iterator[str]:
 
 def _of(rule: CauseRule) -> Iterator[str]:
     limits = ", ".join(f"`{one.value}`" for one in rule.limits)
-    yield f"| {limits} | {rule.name} | {rule.remedy} | {_special(rule.remedies)} |\n"
+    name = rule.name + "".join(f"<br>not if {words}" for words in rule.vetoes)
+    yield f"| {limits} | {name} | {rule.remedy} | {_special(rule.remedies)} |\n"
     if rule.remedy_of_restore is not None:
         yield f"| | of a restore | {rule.remedy_of_restore} | {_special(rule.remedies_of_restore)} |\n"
 

@@ -90,7 +90,7 @@ def test_what_gpus_sent_over_pcie_speaks_for_copies(sent: Any, *, is_told: bool)
     """Of tensors that are copied one by one, and of a state that is staged: as much as a third of it, and more."""
     at = thread(Level.TRACE, 20, user=18, copy=2)
     copied = save(Level.TRACE, 20, measured(at, processes=(process(stacks={"copy": 10}),), gpu_sent_bytes=sent))
-    before = BeforeMeasure(held_ns=ns(20), grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
+    before = BeforeMeasure(blocked_ns=ns(20), grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
     at = thread(Level.TRACE, 2, copy=2)
     staged = save(Level.TRACE, 2, measured(at, before=before, gpu_sent_bytes=sent), stall_ns=ns(22))
     for checkpoint, name in ((copied, "copies"), (staged, "staging")):
@@ -144,6 +144,19 @@ def test_others_data_is_waited_for_by_sync() -> None:
     at = thread(Level.TRACE, 60, copy=1, sync=59)
     much = (device(60, 10 * GIB, busy_seconds=59),)
     assert cause(save(Level.TRACE, 60, measured(at, devices=much))) == "sync-all"
+    for metadata, name in ((Metadata(synced=1, synced_all=1), "sync-all"), (Metadata(synced=1), "slow-device")):
+        assert cause(save(Level.TRACE, 60, measured(at, devices=much), metadata=metadata)) == name
+
+
+def test_a_remedy_is_never_what_the_save_does_already() -> None:
+    """An asynchronous save on a slow device is not advised to be asynchronous."""
+    at = thread(Level.TRACE, 20, copy=1, sync=19)
+    slow = measured(at, devices=(device(20, busy_seconds=19),))
+    for mode, words in ((Mode.SYNC, True), (Mode.ASYNC, False)):
+        verdict = diagnose(save(Level.TRACE, 20, slow, mode=mode, stall_ns=ns(10))).verdict
+        assert verdict is not None
+        assert verdict.cause == "slow-device"
+        assert ("async" in (verdict.remedy or "")) is words
 
 
 def test_small_direct_writes_are_told_to_grow() -> None:
@@ -175,7 +188,7 @@ def test_the_wait_before_the_first_byte_is_planning_or_gathering() -> None:
     """By what came in."""
     at = thread(Level.TRACE, 2, copy=2)
     for received, name in ((GIB, "gathered"), (MIB, "planning")):
-        before = BeforeMeasure(held_ns=ns(20), received_bytes=received, busy=0.9)
+        before = BeforeMeasure(blocked_ns=ns(20), received_bytes=received, busy=0.9)
         assert cause(save(Level.TRACE, 2, measured(at, before=before), ranks=8, stall_ns=ns(22))) == name
 
 
@@ -200,7 +213,7 @@ def test_staging_is_short_of_memory_or_goes_to_another_process_or_is_a_copy(
 ) -> None:
     """The same copy of 1 GiB in four seconds: into 64 GiB that are nearly full, for a child that writes, by itself."""
     writers = (Writer(pid=100, comm="python", bytes=GIB, role=role),)
-    before = BeforeMeasure(held_ns=ns(4), grown_bytes=GIB, growing_ns=ns(4), received_bytes=0, busy=0.2)
+    before = BeforeMeasure(blocked_ns=ns(4), grown_bytes=GIB, growing_ns=ns(4), received_bytes=0, busy=0.2)
     told = measured(
         thread(Level.TRACE, 2, copy=0.4),
         before=before,

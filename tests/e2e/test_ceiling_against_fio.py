@@ -94,7 +94,7 @@ def fio(device: Device, row: Measure) -> dict[str, Any]:
     """Let fio do the same work: as many bytes, as large operations, as many writers, into new files, with an fsync."""
     place = device.directory / "fio"
     place.mkdir()
-    size = row.moved_bytes // row.workers
+    size = row.transferred_bytes // row.workers
     options = ["--rw=write", f"--size={size}", "--fallocate=none", "--end_fsync=1", f"--directory={place}"]
     options += [f"--bs={row.operation_bytes}", f"--direct={int(bool(row.direct))}", f"--numjobs={row.workers}"]
     command = ["fio", "--name=job", "--ioengine=psync", "--thread", "--group_reporting", "--eta=never", *options]
@@ -102,7 +102,8 @@ def fio(device: Device, row: Measure) -> dict[str, Any]:
     shutil.rmtree(place)
     (job,) = json.loads(done.stdout)["jobs"]
     said: dict[str, Any] = job
-    assert said["write"]["io_bytes"] == pytest.approx(row.moved_bytes, rel=0.05)  # in whole operations of each writer
+    # In whole operations of each writer
+    assert said["write"]["io_bytes"] == pytest.approx(row.transferred_bytes, rel=0.05)
     return said
 
 

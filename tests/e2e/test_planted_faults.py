@@ -75,7 +75,7 @@ def test_a_planted_cause_is_named(name: str, record_property: Callable[[str, obj
     figures = {level: named(level, name, fault[level], control[level]) for level in fault}
     record_property("figure", "; ".join(figures.values()))
     for level, figure in figures.items():
-        seen = ("cache", "pattern", "verdict", "blind")
+        seen = ("cache", "pattern", "verdict", "limitations")
         events = [{name: event.get(name) for name in seen} for event in fault[level].events]
         assert events, figure
         right = fault[level].limits.count(case.limit)

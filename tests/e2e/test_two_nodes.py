@@ -56,7 +56,7 @@ def test_the_saves_of_two_nodes_are_told_with_the_slow_one(recorder: Recorder, s
     saves = [one for one in told["checkpoints"] if one["whole"]["kind"] == "save"]
     assert [one["whole"]["step"] for one in saves] == [100 * n for n in range(1, SAVES + 1)]
     assert [[part["host"] for part in one["nodes"]] for one in saves] == [NODES] * SAVES
-    assert {(one["place"], one["ranks_seen"], one["ranks_expected"]) for one in saves} == {("shared", 2, 2)}
+    assert {(one["place"], one["ranks_observed"], one["ranks_expected"]) for one in saves} == {("shared", 2, 2)}
     assert [one["host"] for one in told["slow"]] == ([] if slow is None else [slow])
     page = recorder.call("show", "1", "--db", str(recorder.work / "nodes")).stdout.decode()
     assert "step_100 (shared)" in page

@@ -129,7 +129,7 @@ def checkpoint(
         writers=(),
         pattern=Pattern(class_=pattern),
         level=Level.POLL,
-        blind=(),
+        limitations=(),
         evidence=(),
         confidence=1.0,
         **fields,
@@ -205,7 +205,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
             late_frames=0,
             behind_seconds=lambda: 0.1,
             detection_faults=0,
-            detection_kept_bytes=12_000_000,
+            detection_memory_bytes=12_000_000,
             detection_forgotten_bytes=0,
             left_out_events=0,
             store_errors=0,
@@ -242,6 +242,13 @@ def test_values_are_in_base_units() -> None:
     assert series["ckptprof_cpu_seconds_total", (("process", "sampler"),)] == 0.25
     assert series["ckptprof_pressure_io_waiting_seconds_total", ()] == 11e-6
     assert series["ckptprof_infiniband_port_data_received_bytes_total", (("device", "mlx5_0"), ("port", "1"))] == 1
+
+
+def test_old_metric_names_are_exported_beside_the_new_ones() -> None:
+    """For one release, so that no alert falls silent."""
+    series = parsed(full())
+    for old, new in {"recorder_detection_kept_bytes": "recorder_detection_memory_bytes"}.items():
+        assert series[f"ckptprof_{old}", ()] == series[f"ckptprof_{new}", ()] == 12_000_000
 
 
 def test_limits_are_counted_once_and_the_last_one_is_told() -> None:

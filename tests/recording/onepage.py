@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 WIDTH = 300  # at which no line of a report is wrapped
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 _LENGTH = r"<?[\d.,]+ (?:ms|s|min|h|d)(?: \d\d (?:s|min|h))?"
 _NEAR = 0.02  # three digits of each of two figures, and what is cut off a minute
 
@@ -79,6 +79,6 @@ def _rows(text: str) -> Iterator[str]:
         found = re.search(rf"  ({_LENGTH})!?  .*?  ([\d.]+) ([kMGT]?B)\*?  +([\d.]+) ([kMGT]?B)/s", row)
         if found is not None and not found[1].startswith("<") and length(found[1]) > 0.03:
             took = length(found[1])
-            rate = float(found[2]) * _BYTES[found[3]] / took
-            if abs(rate - float(found[4]) * _BYTES[found[5]]) > (0.03 + 0.006 / took) * rate:
+            rate = float(found[2]) * BYTES[found[3]] / took
+            if abs(rate - float(found[4]) * BYTES[found[5]]) > (0.03 + 0.006 / took) * rate:
                 yield f"no rate of {found[2]} {found[3]} in {found[1]}: {found[4]} {found[5]}/s"

@@ -169,4 +169,4 @@ def test_a_sampler_that_is_stopped_for_five_seconds_in_a_save_costs_no_save(name
     (touched,) = [one for one in stopped if (one.kind, one.path) == (save.kind, save.path)]
     assert touched.bytes == pytest.approx(save.bytes, rel=0.02)
     assert touched.start_ns == pytest.approx(save.start_ns, abs=TOLERANCE_NS)
-    assert any("the sampler was late" in sentence for sentence in touched.blind)
+    assert any("the sampler was late" in sentence for sentence in touched.limitations)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+from collections import Counter
 from datetime import timezone
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from ckptprof.verdicts import Limit
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from labels import add, differences, read  # noqa: E402 - found by the line above
-from onepage import WIDTH, contradictions  # noqa: E402
+from onepage import BYTES, WIDTH, contradictions  # noqa: E402
 from told import STREAMS, SUFFIX, captures, ordered, told  # noqa: E402
 
 GOLDEN = HERE.parent / "golden" / "captures"
@@ -66,8 +68,18 @@ def _holds(one: Checkpoint) -> None:
     assert not times or sum(times[1::2]) - sum(times[::2]) == one.stall_ns
     if verdict is None:
         return
-    own = sum(part.seconds for part in verdict.accounts if part.limit is verdict.limit)
+    bars: dict[Limit | None, float] = {}
+    for part in verdict.accounts:
+        bars[part.limit] = bars.get(part.limit, 0.0) + part.seconds
+    waits = sum(part.runnable_seconds for part in verdict.accounts)
+    own = bars.get(verdict.limit, 0.0) + waits
 
+    assert verdict.limit in (max(bars, key=lambda one: bars[one], default=None), Limit.NONE, Limit.UNCLEAR)
+    assert all(0 <= part.runnable_seconds <= part.seconds + 1e-9 for part in verdict.accounts)
+    best = {device.device: max(device.shown_bytes_per_second or 0, device.peak_bytes_per_second or 0)
+            for device in (one.measures.devices if one.measures is not None else ())}  # fmt: skip
+    for name, rate, unit in re.findall(r"waiting for (\S+) at ([\d.]+) ([kMGT]?B)/s", str(verdict.accounts)):
+        assert float(rate) * BYTES[unit] <= 1.01 * best[name]
     assert verdict.remedy is None or not foreign(verdict.remedy, one.framework)
     assert verdict.expected_seconds is None or verdict.seconds - own <= verdict.expected_seconds + 1e-6
     assert verdict.capped_by != verdict.limit.value
@@ -83,10 +95,11 @@ def test_time_on_and_without_a_cpu_is_what_the_kernel_accounted(name: str) -> No
     assert [save.step for save in saves] == [truth["step"] for truth in truths]
     for save, truth in zip(saves, truths, strict=True):
         assert save.verdict is not None
-        spent = {part.limit: 0.0 for part in save.verdict.accounts}
+        spent = Counter[Limit | None]()
         for part in save.verdict.accounts:
-            spent[part.limit] += part.seconds
-        on_cpu = sum(spent.get(limit, 0.0) for limit in (Limit.SERIALIZE, Limit.NONE, Limit.PAGE_CACHE))
+            spent[part.limit] += part.seconds - part.runnable_seconds
+            spent[Limit.CPU] += part.runnable_seconds
+        on_cpu = sum(spent[limit] for limit in (Limit.SERIALIZE, Limit.NONE, Limit.PAGE_CACHE))
         assert spent[Limit.CPU] == pytest.approx(truth["waited_ns"] / 1e9, rel=0.1)
         assert on_cpu == pytest.approx(truth["on_cpu_ns"] / 1e9, rel=0.1)
         assert save.verdict.seconds == pytest.approx(truth["held"], rel=0.1)

@@ -53,7 +53,7 @@ def test_no_part_of_a_save_is_told_as_complete(name: str, share: float, *, ended
         assert [one.bytes for one in complete] == [pytest.approx(save.bytes, rel=0.02) for _ in complete]
         for one in halves:
             cuts = [evidence.name for evidence in one.evidence if evidence.name in (CUT_AT_START, CUT_AT_END)]
-            assert len(cuts) == sum(text.startswith("what it wrote ") for text in one.blind)
+            assert len(cuts) == sum(text.startswith("what it wrote ") for text in one.limitations)
 
 
 def test_what_a_steady_watch_sees_is_not_cut() -> None:

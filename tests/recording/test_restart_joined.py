@@ -56,7 +56,7 @@ def test_a_save_in_whose_midst_the_sampler_is_replaced_is_one_event(name: str) -
     if mine.status is Status.COMPLETE:
         assert mine.bytes == pytest.approx(save.bytes, rel=0.02)
     if name not in ONE_HALF:
-        assert any("sampler was restarted" in text for text in mine.blind)
+        assert any("sampler was restarted" in text for text in mine.limitations)
         assert mine.stall_ns is None
         if name.endswith(".trace"):  # of some polled ones one half leaves its positions alone
             _has_points_of_both(mine, first[-1].at_ns - first[0].at_ns + first[0].wall_ns, second[0].wall_ns)

@@ -103,7 +103,9 @@ def test_to_ask_for_what_is_not_told_changes_nothing(name: str) -> None:
             for pending in detector.pending() if asks else ():
                 assert pending.checkpoint.bytes > 0
         found = latest_revisions([*found, *detector.finish()])
-        told.append([(one.kind, one.path, one.bytes, one.mode, one.status, one.evidence, one.blind) for one in found])
+        told.append(
+            [(one.kind, one.path, one.bytes, one.mode, one.status, one.evidence, one.limitations) for one in found]
+        )
 
     assert told[0] == told[1]
     assert told[0]

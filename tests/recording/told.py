@@ -91,13 +91,18 @@ def _event(one: dict[str, Any], start_ns: int) -> list[str]:
         f"  metadata {_pairs(one['metadata'])}",
         *(f"  overhead {extra['reason']} bytes={extra['bytes']}" for extra in one["overheads"]),
         *(f"  writer {_writer(writer, start_ns)}" for writer in one["writers"]),
-        *(f"  blind: {text}" for text in one["blind"]),
+        *(f"  limitations: {text}" for text in one["limitations"]),
     ]
     if verdict is not None:
-        accounts = "".join(f", {part['limit']}={part['seconds']:.3f}" for part in verdict["accounts"])
+        accounts = "".join(f", {part['limit']}={part['seconds']:.3f}{_waits(part)}" for part in verdict["accounts"])
         facts = _pairs({name: verdict[name] for name in ("confidence", "seconds", "cause")})
         lines.append(f"  verdict {verdict['limit']} {facts}{accounts}")
     return lines
+
+
+def _waits(part: dict[str, Any]) -> str:
+    waits = part.get("runnable_seconds", 0.0) if part["limit"] != "cpu" else 0.0
+    return f"/{waits:.3f}" if waits >= 5e-4 else ""
 
 
 def _writer(writer: dict[str, Any], start_ns: int) -> str:

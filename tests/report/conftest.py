@@ -61,13 +61,13 @@ def checkpoint(number: int, at_seconds: float, **changes: object) -> Checkpoint:
             sequential_share_bytes=1.0,
             consecutive_share_bytes=0.9996,
             large_share_bytes=0.98,
-            order_seen_share_bytes=0.97,
+            order_known_share_bytes=0.97,
             operations=1204,
             mean_operation_bytes=830_472.0,
             mapped_share_bytes=0.0,
         ),
         "level": Level.POLL,
-        "blind": (
+        "limitations": (
             "The offset of each write was not seen, only file positions at ticks.",
             "Whether the writes were direct or buffered was taken from the open flags of files that were seen open.",
         ),
@@ -157,7 +157,7 @@ SERIALIZE = Verdict(
     ),
     evidence=("31.0 s on CPU outside of the kernel, of 39.2 s", "Python stacks: 9 of 12 looks in crc32"),
     excluded=("device: nvme0n1 was 12 % busy with 1.1 requests in flight", "page-cache: no pause by dirty limits"),
-    lacking=("Which function the other 3 looks were in.",),
+    missing=("Which function the other 3 looks were in.",),
     candidates=(Limit.PAGE_CACHE,),
     expected_seconds=8.2,
     capped_by="page-cache",
@@ -167,7 +167,7 @@ SERIALIZE = Verdict(
 )
 COST = Cost(
     stall_seconds=39.0, background_seconds=0.2, gpus=8, gpus_from="given", gpu_seconds=312.0,
-    bytes_per_second=25.5e6, bytes_per_second_per_gpu=3.2e6, ceiling_share=0.4, ceiling_from="the best save here",
+    bytes_per_second=25.5e6, bytes_per_second_per_gpu=3.2e6, ceiling_share=0.4,
     tier="below",
 )  # fmt: skip
 

@@ -122,7 +122,7 @@ def test_what_one_side_has_not_is_not_compared(make_checkpoint: _Make, zone: tim
     assert "Saves: 1 before, 0 after; nothing to compare" in text
     assert "Restores: 0 before, 1 after; nothing to compare" in text
     assert "stall" not in text
-    assert [figure.outcome for figure in one.kinds[0].figures] == ["unseen"] * 4
+    assert [figure.outcome for figure in one.kinds[0].figures] == ["unobserved"] * 4
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "verdict",
         "cost",
         "level",
-        "blind",
+        "limitations",
         "evidence",
         "status",
         "moments",
@@ -80,7 +80,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
     ]
 
     assert list(body) == ["schema_version", "host", "watched", "copies_left_out", "answer", "jobs", "checkpoints"]
-    assert set(body["watched"]) == {"start_ns", "end_ns", "gaps", "moved_aside"}
+    assert set(body["watched"]) == {"start_ns", "end_ns", "gaps", "set_aside"}
     assert not set(promised) - set(body["checkpoints"][0])
     assert set(body["checkpoints"][0]) - set(promised) == {"uid", "confidence", "owner"}
     assert body["checkpoints"][0]["pattern"]["class"] == "sequential-large"
@@ -98,7 +98,7 @@ def test_show_fits_its_schema(detailed_checkpoint: Checkpoint) -> None:
 
 def test_a_diagnosis_fits_its_schema(make_diagnosed: Callable[..., Checkpoint]) -> None:
     """Verdict and cost in both documents, the measures in `show` only; the limits are those of the model."""
-    thread = ThreadMeasure(pid=1, tid=2, comm="python", start_ns=1, end_ns=2, looks_in={"sync": 3})
+    thread = ThreadMeasure(pid=1, tid=2, comm="python", start_ns=1, end_ns=2, samples_by_state={"sync": 3})
     device = DeviceMeasure(
         device="vda", countable=True, seconds=1.5, read_bytes=0, written_bytes=9, reads=0, writes=1, busy_seconds=0.5
     )
@@ -108,7 +108,7 @@ def test_a_diagnosis_fits_its_schema(make_diagnosed: Callable[..., Checkpoint]) 
             threads=(thread,), processes=(ProcessMeasure(pid=1, comm="python", stacks={"crc": 9}),), devices=(device,),
             links=(LinkMeasure(name="eth0", kind="nic", countable=True, received_bytes=1, sent_bytes=2),),
             mount=MountMeasure(mount_point="/", fs_type="nfs4", source="s:/", remote=True), memory=MemoryMeasure(),
-            before=BeforeMeasure(held_ns=5),
+            before=BeforeMeasure(blocked_ns=5),
             connections=(
                 ConnectionMeasure(
                     remote="10.0.0.9", port=443, links=("eth0",), processes=(1,), relation="server", sockets=2,
@@ -127,7 +127,7 @@ def test_a_diagnosis_fits_its_schema(make_diagnosed: Callable[..., Checkpoint]) 
     assert brief["checkpoints"][0]["cost"]["gpu_seconds"] == 312.0
     assert (brief["answer"]["limit"], brief["jobs"][0]["gpus"]) == ("serialize", 8)
     assert "measures" not in brief["checkpoints"][0]
-    assert whole["checkpoint"]["measures"]["threads"][0]["looks_in"] == {"sync": 3}
+    assert whole["checkpoint"]["measures"]["threads"][0]["samples_by_state"] == {"sync": 3}
 
 
 def test_a_comparison_fits_its_schema(

@@ -20,7 +20,7 @@ _OURS = re.compile(r"\x1b\[[0-9;]*m")
 def _verdict(name: str) -> Verdict:
     texts = (name, name)
     return Verdict(
-        limit=Limit.DEVICE, sentence=name, confidence=0.5, seconds=1.0, evidence=texts, excluded=texts, lacking=texts,
+        limit=Limit.DEVICE, sentence=name, confidence=0.5, seconds=1.0, evidence=texts, excluded=texts, missing=texts,
         accounts=(Account(limit=None, seconds=1.0, text=name),), capped_by=name, cause=name, remedy=name,
         reference=name, expected_seconds=0.5,
     )  # fmt: skip
@@ -28,9 +28,9 @@ def _verdict(name: str) -> Verdict:
 
 def _hostile_checkpoint(make: Callable[..., Checkpoint], name: str) -> Checkpoint:
     begin = make(1, 0).start_ns
-    stream = Stream(pid=1, comm=name, path=name, bytes=5, size=5, start_ns=begin, end_ns=begin + 9, seen_by=name)
+    stream = Stream(pid=1, comm=name, path=name, bytes=5, size=5, start_ns=begin, end_ns=begin + 9, observed_by=name)
     return make(
-        1, 0, job=name, framework=name, path=name, cache=name, verdict=_verdict(name), blind=(name,),
+        1, 0, job=name, framework=name, path=name, cache=name, verdict=_verdict(name), limitations=(name,),
         writers=tuple(Writer(pid=pid, comm=name, bytes=5, role=name, end_ns=begin + pid) for pid in (1, 2)),
         overheads=(Overhead(reason=name, bytes=1, text=name),), written_bytes=2, unique_bytes=1,
         evidence=(Evidence(name=name, weight=1.0, text=name),),

@@ -32,7 +32,7 @@ from ckptprof.report import checkpoint_facts, show
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import checkpoint_document
 from ckptprof.report.pictures import chart
-from ckptprof.verdicts import Account, Cost, Limit
+from ckptprof.verdicts import Account, Alternative, Cost, Limit
 
 SECOND = 1_000_000_000
 
@@ -259,7 +259,7 @@ def test_show_in_ascii(detailed_checkpoint: Checkpoint, zone: timezone, golden: 
 def test_what_was_not_seen_is_said(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
     """A checkpoint of which little is known claims nothing."""
     bare = make_checkpoint(
-        0, 0, path=None, ranks=None, framework=None, step=None, writers=(), evidence=(), blind=(),
+        0, 0, path=None, ranks=None, framework=None, step=None, writers=(), evidence=(), limitations=(),
         pattern=Pattern(class_=None), kind=Kind.RESTORE,
     )  # fmt: skip
     text = show.render(bare, width=80, colour=False, zone=zone)
@@ -407,6 +407,40 @@ def test_each_limit_has_one_bar(make_diagnosed: Callable[..., Checkpoint], zone:
     assert [len(re.findall("^  serialize ", text, re.MULTILINE)) for text in texts] == [1, 1]
     assert all("20.0 s at 20; 10.0 s at 10: so" in text for text in texts)
     assert re.search("  serialize +30.0 s +76.5 %", texts[0])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "drawn"), [(chart.BLOCKS, "█" * 10 + "▒" * 30), (chart.ASCII_BLOCKS, "#" * 10 + "/" * 30)]
+)
+def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
+    make_diagnosed: Callable[..., Checkpoint], zone: timezone, blocks: str, drawn: str
+) -> None:
+    """In the bar of the work that waited."""
+    account = Account(limit=Limit.SERIALIZE, seconds=4.0, text="compressing", runnable_seconds=3.0)
+    other = Alternative(limit=Limit.CPU, remedy="run fewer jobs alongside", expected_seconds=1.0)
+    made = make_diagnosed()
+    assert made.verdict is not None
+    verdict = msgspec.structs.replace(
+        made.verdict, limit=Limit.SERIALIZE, seconds=4.0, accounts=(account,), alternative=other
+    )
+    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone, blocks=blocks)
+
+    assert drawn in text
+    assert re.search("Or +run fewer jobs alongside: about 1.00 s instead of 4.00 s", text)
+
+
+@pytest.mark.parametrize(("limit", "is_told"), [(Limit.PREVIOUS_SAVE, True), (Limit.SERIALIZE, False)])
+def test_why_a_save_waited_for_another_is_told_beside_its_bars(
+    make_diagnosed: Callable[..., Checkpoint], zone: timezone, limit: Limit, *, is_told: bool
+) -> None:
+    """Of other limits the longest bar says it."""
+    made = make_diagnosed()
+    assert made.verdict is not None
+    bar = Account(limit=limit, seconds=4.0, text="compressing")
+    verdict = msgspec.structs.replace(made.verdict, limit=limit, accounts=(bar,), sentence="It waited for save 6.")
+    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
+
+    assert ("It waited for save 6." in text) is is_told
 
 
 @pytest.mark.parametrize(

@@ -255,7 +255,7 @@ def test_what_the_budget_left_out_comes_before_the_answer(reports: dict[str, Rep
     """With the number of checkpoints that it concerns."""
     report = reports["run"]
     first, *others = report.checkpoints
-    cut = msgspec.structs.replace(first, blind=(*first.blind, f"stacks: {LEFT_OUT}"))
+    cut = msgspec.structs.replace(first, limitations=(*first.limitations, f"stacks: {LEFT_OUT}"))
     changed = msgspec.structs.replace(report, checkpoints=(cut, *others))
 
     text = terminal.render(changed, width=120, colour=False, zone=zone)

@@ -79,7 +79,7 @@ def test_the_document_says_the_same(name: str) -> None:
 
     found = json.loads(json.dumps(why.documents(replayed.decisions, replayed.report.checkpoints)))
 
-    validate("report", {**json.loads(dump(report_document(replayed.report))), "judged": found})
+    validate("report", {**json.loads(dump(report_document(replayed.report))), "events": found})
     assert {entry["checkpoint"] for entry in found} >= {one.id for one in replayed.report.checkpoints}
     for entry in found:
         for hypothesis, score in entry["scores"].items():

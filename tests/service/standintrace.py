@@ -54,7 +54,7 @@ class StandIn:
     degraded: tuple[str, ...] = ()
     asked: dict[str, tuple[int, ...]] = field(default_factory=dict)
     closed: int = 0
-    attended: list[tuple[dict[int, int], int]] = field(default_factory=list)
+    attended: list[tuple[dict[int, bool], int]] = field(default_factory=list)
     read_trifles: dict[int, int] = field(default_factory=dict)
     wake: tuple[int, int] = field(default_factory=os.pipe)
 
@@ -73,7 +73,7 @@ class StandIn:
             raise parsed
         return parsed
 
-    def set_attended(self, processes: Mapping[int, int], trifle_bytes: int) -> None:
+    def set_attended(self, processes: Mapping[int, bool], trifle_bytes: int) -> None:
         """Keep of whom trifles are wanted."""
         self.attended.append((dict(processes), trifle_bytes))
 

@@ -24,7 +24,7 @@ def main(database: str, number: int) -> None:
         one = Checkpoint(
             uid=str(number), kind=Kind.SAVE, job="j", framework=None, step=number, ranks=None, start_ns=number,
             end_ns=number, bytes=1, files=1, path="/", writers=(), pattern=Pattern(class_=None), level=Level.POLL,
-            blind=(), evidence=(), confidence=1.0, streams=streams,
+            limitations=(), evidence=(), confidence=1.0, streams=streams,
         )  # fmt: skip
         at_ns = number * 60 * 10**9
         writer.add_windows([Window(f"disk:{number % 7}", at_ns, ("a",), [at_ns], ([number],))])

@@ -81,7 +81,9 @@ _CHECKPOINT = Checkpoint(
     measures=Measures(
         threads=(
             ThreadMeasure(pid=1, tid=2, comm="python", start_ns=START_NS, end_ns=START_NS + 7, bytes=(1 << 53) + 1),
-            ThreadMeasure(pid=1, tid=3, comm="w", start_ns=1, end_ns=2, user_ns=0, looks=3, looks_in={"sync": 3}),
+            ThreadMeasure(
+                pid=1, tid=3, comm="w", start_ns=1, end_ns=2, user_ns=0, samples=3, samples_by_state={"sync": 3}
+            ),
         ),
         devices=(
             DeviceMeasure(
@@ -102,14 +104,14 @@ _CHECKPOINT = Checkpoint(
         ),
         evidence=("11 s in 9 calls of fsync",),
         excluded=("device: 3 % busy",),
-        lacking=("the server",),
+        missing=("the server",),
         candidates=(Limit.DEVICE,),
         expected_seconds=1 / 3,
         cause="sync-per-piece",
     ),
     cost=Cost(stall_seconds=1 / 7, gpus=8, gpus_from="given", gpu_seconds=8 / 7, tier="light"),
     level=Level.POLL,
-    blind=("Sizes of single writes were not seen.",),
+    limitations=("Sizes of single writes were not seen.",),
     evidence=(Evidence(name="format", weight=0.1 + 0.2, text="zip"), Evidence(name="cp", weight=-1.0, text="none")),
     confidence=2 / 3,
     streams=(

@@ -38,11 +38,11 @@ def test_a_select_is_answered(reader: StoreReader) -> None:
 @pytest.mark.parametrize(
     "attack",
     [
-        "DELETE FROM checkpoints", "UPDATE checkpoints SET bytes = 0", "INSERT INTO untold VALUES ('a', 'b')",
+        "DELETE FROM checkpoints", "UPDATE checkpoints SET bytes = 0", "INSERT INTO pending VALUES ('a', 'b')",
         "DROP TABLE checkpoints", "CREATE TEMP TABLE t (x)", "ATTACH '{}' AS other", "DETACH main",
         "VACUUM INTO '{}'", "PRAGMA journal_mode = DELETE", "PRAGMA query_only = OFF", "SELECT load_extension('{}')",
         "SELECT * FROM pragma_database_list", "BEGIN", "COMMIT", "SAVEPOINT s", "REINDEX", "ANALYZE",
-        "WITH x AS (SELECT 1) DELETE FROM checkpoints", "REPLACE INTO untold VALUES ('a', 'b')",
+        "WITH x AS (SELECT 1) DELETE FROM checkpoints", "REPLACE INTO pending VALUES ('a', 'b')",
     ],
 )  # fmt: skip
 def test_all_else_is_refused(reader: StoreReader, db: Path, attack: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import create_engine, inspect
 
 from ckptprof.errors import StoreError
-from ckptprof.measures import Measures, ThreadMeasure
+from ckptprof.measures import BeforeMeasure, Measures, ThreadMeasure
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Moments, Overhead, Progress, Status, Succession
 from ckptprof.store import migrations
 from ckptprof.store import reader as reader_module
@@ -79,10 +79,21 @@ def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> N
     assert (device.device, device.requests, device.max_in_flight) == ("vda", 3, 2)
     assert checkpoint.verdict is not None
     assert (checkpoint.verdict.limit, checkpoint.verdict.accounts[1].limit) == (Limit.FLUSH, None)
+    # Of names that 0.1.0 had others for
+    assert (checkpoint.limitations, checkpoint.verdict.missing) == (("offsets",), ("the server",))
+    assert (checkpoint.cuts, checkpoint.pattern.order_known_share_bytes) == ({"cut-at-start"}, 0.97)
+    assert [stream.observed_by for stream in checkpoint.streams] == ["trace"]
     assert checkpoint.cost == Cost(stall_seconds=0.25, gpus=8, gpus_from="given", gpu_seconds=2.0)
     assert checkpoint.measures == Measures(
-        threads=(ThreadMeasure(pid=1, tid=2, comm="python", start_ns=60_000_000_000, end_ns=61_000_000_000),), cores=2
-    )
+        threads=(
+            ThreadMeasure(
+                pid=1, tid=2, comm="python", start_ns=60_000_000_000, end_ns=61_000_000_000, samples=3,
+                samples_by_state={"sync": 3},
+            ),
+        ),
+        before=BeforeMeasure(blocked_ns=5),
+        cores=2,
+    )  # fmt: skip
 
 
 def test_what_an_older_version_judged_is_marked(db: Path) -> None:
@@ -173,7 +184,7 @@ def test_a_schema_of_no_release_is_kept_aside(db: Path, version: int) -> None:
     )
     with StoreReader(db) as reader:
         assert reader.entities() == []
-        assert reader.report(CheckpointQuery()).watched.moved_aside == (str(writer.set_aside_path),)
+        assert reader.report(CheckpointQuery()).watched.set_aside == (str(writer.set_aside_path),)
 
 
 def test_the_view_tells_the_limit(db: Path, writer: StoreWriter, checkpoint: Callable[..., Checkpoint]) -> None:

@@ -68,7 +68,7 @@ def test_a_number_that_is_none_costs_the_diagnosis_and_not_the_checkpoint(
         found = reader.checkpoint(stored.id)
 
     assert found is not None
-    told = [sentence for sentence in found.blind if f"Its {name} contained an invalid number" in sentence]
+    told = [sentence for sentence in found.limitations if f"Its {name} contained an invalid number" in sentence]
     assert (getattr(found, name), len(told)) == ((Cost(gpus=1), 0) if name == "cost" else (None, 1))
     assert found.bytes == stored.bytes
 
@@ -132,7 +132,7 @@ def test_streams_are_bounded_and_it_says_so(writer: StoreWriter, db: Path, check
 
     assert found is not None
     assert min(stream.bytes for stream in found.streams) == 5000 - 4096
-    assert "Only the 4096 largest of 5000 streams are stored." in found.blind
+    assert "Only the 4096 largest of 5000 streams are stored." in found.limitations
 
 
 def test_windows_of_one_minute_from_two_lives_become_one(
@@ -218,7 +218,7 @@ def test_a_damaged_database_of_ours_is_kept_beside_a_new_one(db: Path, checkpoin
             else:
                 plain.execute("PRAGMA user_version = -7")
     with contextlib.closing(StoreWriter(db)) as writer, StoreReader(db) as reader:
-        told = reader.report(CheckpointQuery()).watched.moved_aside
+        told = reader.report(CheckpointQuery()).watched.set_aside
 
     assert moved[0] is None
     assert len(set(moved)) == len(moved)

@@ -154,7 +154,7 @@ def _annotate(found: MergedDatabases, *, write: bool) -> tuple[Annotations, Call
 
     jobs, not_queried = accounting.annotate_jobs(annotations.annotation_texts(found.checkpoints), write=write)
     answer = annotations.Annotations(
-        checkpoints=len(found.checkpoints), is_written=write, not_asked=not_queried, jobs=tuple(jobs)
+        checkpoints=len(found.checkpoints), is_written=write, not_queried=not_queried, jobs=tuple(jobs)
     )
     return answer, lambda: pages.annotated(answer)
 

@@ -336,7 +336,7 @@ class _StandardOutput(io.FileIO):
 
 
 def entry() -> None:
-    """Console script."""
+    """Run the command line: the entry point of the console script."""
     # A closed stream becomes /dev/null; otherwise the next open file would get its descriptor. Children still find it
     # closed: Python opens files close-on-exec
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):

@@ -73,7 +73,7 @@ def command(  # each argument is an option of the command line
     if json:
         content = document.report_document(report)
         if why:
-            content["judged"] = explain.documents(decisions, replayed.report.checkpoints)
+            content["events"] = explain.documents(decisions, replayed.report.checkpoints)
         output.write(document.dump(content))
     else:
         output.use_units()

@@ -54,7 +54,7 @@ def command(  # each argument is an option of the command line
             return
         answer = reader.run_query(options.text("the statement")(statement))
     if json:
-        output.write(document.dump(sql_result.document(answer.columns, answer.rows, is_cut=answer.is_truncated)))
+        output.write(document.dump(sql_result.document(answer.columns, answer.rows, is_truncated=answer.is_truncated)))
     elif csv:
         from ckptprof.export.files.text_files import csv_line  # noqa: PLC0415 # as above
 

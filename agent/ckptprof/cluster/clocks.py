@@ -215,7 +215,7 @@ class _CheckpointGroup:
         return near and one.start_ns <= self.ends_ns.get(one.event.host, one.start_ns)
 
     def add(self, one: TimedEvent) -> None:
-        """Add an event."""
+        """Add the part of a node, and extend the end, step and paths to it."""
         host = one.event.host
         self.end_ns = max(self.end_ns, one.end_ns)
         self.bound_ns = max(self.bound_ns, _bound(one))

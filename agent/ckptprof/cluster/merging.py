@@ -94,7 +94,7 @@ def _merge_group(
         whole=merge_checkpoint(group, parts, (start_ns, end_ns), job, None if straggler is None else straggler.host),
         nodes=parts,
         nodes_expected=expected_nodes,
-        ranks_seen=sum(part.ranks for part in parts),
+        ranks_observed=sum(part.ranks for part in parts),
         ranks_expected=expected_ranks,
         waited=waited,
         is_partial=expected_nodes is not None and len(parts) + len(waited) < expected_nodes,
@@ -227,7 +227,7 @@ def merge_checkpoint(
         verdict=_verdict(group, last),
         cost=_cost(parts, every, transferred_bytes, span),
         level=Level.TRACE if all(one.level is Level.TRACE for one in every) else Level.POLL,
-        blind=(),
+        limitations=(),
         evidence=tuple(one for checkpoint in every if checkpoint.risks for one in checkpoint.evidence),
         confidence=max(one.confidence for one in every),
     )

@@ -64,7 +64,7 @@ class ClusterCheckpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     # one clock (MLPerf: as long as its slowest rank); the verdict of the last node, or the most frequent one
     nodes: tuple[NodePart, ...]  # those with transfers, ordered by name
     nodes_expected: Count | None = None  # allocated to the run
-    ranks_seen: Count  # with transfers, as far as distinguishable
+    ranks_observed: Count  # with transfers, as far as distinguishable
     ranks_expected: Count | None = None
     waited: tuple[str, ...] = ()  # monitored nodes of the run without a transfer
     is_partial: bool = False  # not all nodes were observed; values cover the observed ones only

@@ -24,6 +24,8 @@ class Budget:
 
     def __init__(self, kinds: Sequence[RetainedKind], limit_bytes: int = BUDGET_BYTES) -> None:
         self._kinds = tuple(kinds)
+        self._files = [kind for kind in kinds if kind.shrink is not None and kind.bytes_each > 1]  # quickly counted
+        self._after_shrink_bytes = 0  # of files
         self._limit_bytes = limit_bytes
         self.forgotten_bytes = 0  # dropped early, for this budget
 
@@ -31,6 +33,18 @@ class Budget:
     def retained_bytes(self) -> int:
         """About how many bytes are retained now."""
         return sum(kind.bytes_each * kind.number() for kind in self._kinds)
+
+    def shrink_after_burst(self) -> None:
+        """Shrink once more than fits is retained of files alone, and a quarter more than the last time left.
+
+        What waits cannot be cut: however much that is, it is tried seldom.
+        """
+        if self._files_bytes > max(self._limit_bytes, 1.25 * self._after_shrink_bytes):
+            self.shrink_to_limit()
+
+    @property
+    def _files_bytes(self) -> int:
+        return sum(kind.bytes_each * kind.number() for kind in self._files)
 
     def shrink_to_limit(self) -> None:
         """Shrink all kinds to the largest share of their bounds that fits: small ones lose nothing."""
@@ -43,6 +57,7 @@ class Budget:
                     kind.shrink(share)
             retained_bytes = self.retained_bytes
         self.forgotten_bytes += before - retained_bytes
+        self._after_shrink_bytes = self._files_bytes
 
 
 def retained_kinds(known: Knowledge) -> list[RetainedKind]:
@@ -60,7 +75,7 @@ def retained_kinds(known: Knowledge) -> list[RetainedKind]:
         RetainedKind(250, transfers.saved.__len__, transfers.saved.shrink),
         RetainedKind(1200, world.jobs.__len__),
         RetainedKind(1200, world.histories.__len__),
-        RetainedKind(300, lambda: world.interval_count),
+        RetainedKind(130, lambda: world.interval_count),
         RetainedKind(1, lambda: world.usage.retained_bytes, world.usage.shrink),
         RetainedKind(1, lambda: world.devices.clients.retained_bytes, world.devices.clients.shrink),
         RetainedKind(1, lambda: world.devices.connections.retained_bytes, world.devices.connections.shrink),

@@ -75,7 +75,7 @@ class Detector:
 
     @property
     def decisions(self) -> deque[EventDecision]:
-        """The last decisions."""
+        """The decisions on the last events, for `replay --why`."""
         return self._recogniser.decisions
 
     @property
@@ -244,6 +244,7 @@ class Detector:
         done += self._classify_sent(now_ns)
         done += self._recogniser.release_expired(now_ns, goes_on=goes_on)
         self._forget_old(now_ns)
+        self._budget.shrink_after_burst()
         return done
 
     def _classify_waiting(self, now_ns: int, hurried: Callable[[], bool]) -> list[Checkpoint]:

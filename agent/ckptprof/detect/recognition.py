@@ -14,13 +14,12 @@ from ckptprof.detect.describe.completeness import record_complete
 from ckptprof.detect.describe.revisions import Revisions
 from ckptprof.detect.describe.stall import record_stall
 from ckptprof.detect.events.candidates import Candidate
-from ckptprof.detect.events.copy_sides import Copies
 from ckptprof.detect.events.decision import Decision, decide, evidence_of
 from ckptprof.detect.events.decision_table import REQUIRED_SUMS, Hypothesis
 from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_context import EventContext, is_weak_framework
-from ckptprof.detect.events.placeholders import Placeholders
+from ckptprof.detect.events.placeholders import Copies, Placeholders
 from ckptprof.detect.events.signal_values import Signal
 from ckptprof.detect.events.signals import signals_of
 from ckptprof.detect.events.signals.copies import find_counterparts
@@ -87,9 +86,8 @@ class Recogniser:
         signals = signals_of(event)
         decision = decide(signals)
         checkpoint = None if decision.is_nothing else self._describe(candidate, evidence_of(signals), decision)
-        if (
-            checkpoint is None or CUT_AT_END not in checkpoint.cuts
-        ):  # a truncated save and its continuation are no series
+        # a truncated save and its continuation are no series
+        if checkpoint is None or CUT_AT_END not in checkpoint.cuts:
             history_event = event.history_event._replace(is_rejected=checkpoint is None)
             self._known.history.record(event.job, history_event, writes=event.writes)
         if decision.marks_series_as_data:
@@ -178,10 +176,10 @@ class Recogniser:
     def _describe(self, candidate: Candidate, evidence: tuple[Evidence, ...], decision: Decision) -> Checkpoint:
         copied = decision.is_copy_or_stream and decision.deferral is None
         why = list(evidence), decision.confidence
-        checkpoint, blind, stall = assemble(candidate, *why, self._known, is_copy=copied)
+        checkpoint, limitations, stall = assemble(candidate, *why, self._known, is_copy=copied)
         record_stall(candidate, stall, self._known)
         if not candidate.is_sent:  # durability and clean-up of files become known later
-            self._revisions.record(candidate, checkpoint, blind)
+            self._revisions.record(candidate, checkpoint, limitations)
         if candidate.writes and checkpoint.status is Status.COMPLETE and not copied:
             record_complete(candidate, self._known.history)
         return self._as_copy(checkpoint, writes=candidate.writes) if copied else checkpoint

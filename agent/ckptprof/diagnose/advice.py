@@ -11,7 +11,7 @@ from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import plural, seconds
 from ckptprof.verdicts import Headline, Limit, Verdict
 
-_MIN_CPU_SHARE = 0.2  # of what training lost
+_PLAIN = frozenset({Limit.NONE, Limit.UNCLEAR})
 _EACH = 1e-9  # seconds: without any loss the most frequent remedy counts
 
 
@@ -24,12 +24,15 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     if not pairs:
         return None
     decided = [one for one, _ in pairs]
-    sums: dict[Limit, float] = {}
+    sums = dict.fromkeys((verdict.limit for _, verdict in pairs), 0.0)
+    lost = dict(sums)  # in all accounts: the longest bar of the report
     for one, verdict in pairs:
-        sums[verdict.limit] = sums.get(verdict.limit, 0.0) + lost_seconds(one) * _share(verdict, verdict.limit)
+        sums[verdict.limit] += lost_seconds(one) * _share(verdict, verdict.limit)
+        for limit in {verdict.limit} if verdict.limit in _PLAIN else set(lost) - _PLAIN:
+            lost[limit] += lost_seconds(one) * _share(verdict, limit)
     whole = sum(map(lost_seconds, decided))
-    slow = [limit for limit in sums if limit not in (Limit.NONE, Limit.UNCLEAR)]
-    limit = max(slow or set(sums) - {Limit.NONE} or set(sums), key=lambda one: sums[one])
+    slow = [limit for limit in lost if limit not in _PLAIN]
+    limit = max(slow or set(lost) - {Limit.NONE} or set(lost), key=lambda one: lost[one])
     mine = [one for one, verdict in pairs if verdict.limit is limit]
     if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
         return _of_minor_limit(limit, mine, decided, whole)
@@ -106,8 +109,6 @@ def _part(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> st
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
     same_unit = lost.split()[1:] == whole.split()[1:]
     part = f"all {whole} lost" if lost == whole else f"{lost.split()[0] if same_unit else lost} of {whole} lost"
-    starved = _lost(mine, Limit.CPU) if limit is not Limit.CPU else 0.0
-    part += f", and {seconds(starved)} more waiting for a CPU" if starved >= _MIN_CPU_SHARE * sum(every) else ""
     unknown = len(decided) - len(every)
     return part if not unknown else f"{part} ({plural(unknown, 'checkpoint')} not measured)"
 

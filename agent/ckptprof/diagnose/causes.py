@@ -8,6 +8,8 @@ from enum import Enum, auto
 from ckptprof.units import seconds
 from ckptprof.verdicts import Account, Limit
 
+_SLIGHT = 0.1  # of an account: a shorter wait for a CPU is not described
+
 
 class Cause(Enum):
     """A cause; one place in the code finds it, with its own text."""
@@ -119,6 +121,8 @@ class AttributedTime:
     single_writer: str | None = (
         None  # the single writer of several ranks, in words: more writers would have shared the work
     )
+    runnable: float = 0.0  # of these seconds, waiting for a CPU
+    work: Cause | None = None  # of a wait for a CPU: the work that waited
 
     def __str__(self) -> str:
         return f"{seconds(self.seconds)} {self.words}"
@@ -126,9 +130,16 @@ class AttributedTime:
     @property
     def account(self) -> Account:
         """The account as it is stored in a verdict."""
-        return Account(limit=self.limit, seconds=self.seconds, text=self.words)
+        return Account(limit=self.limit, seconds=self.seconds, text=self.words, runnable_seconds=self.runnable)
 
     @property
     def words(self) -> str:
         """Text for users."""
-        return self.text if self.single_writer is None else f"{self.single_writer}: {self.text}"
+        return self.clause if self.single_writer is None else f"{self.single_writer}: {self.clause}"
+
+    @property
+    def clause(self) -> str:
+        """The text, with the time for which its work waited for a CPU."""
+        is_slight = self.runnable <= _SLIGHT * self.seconds
+        waits = "" if is_slight or self.limit is Limit.CPU else f", {seconds(self.runnable)} of this waiting for a CPU"
+        return f"{self.text}{waits}"

@@ -31,7 +31,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
     workers: Annotated[int, msgspec.Meta(ge=1)] = 1  # threads, each with a file of its own (reading: a part of one)
     direct: bool | None = None  # with O_DIRECT
     bytes_per_second: Rate | None = None  # writes: including the final fsync
-    moved_bytes: Count = 0
+    transferred_bytes: Count = 0
     spent_ns: Count = 0
     ended: Annotated[str, one_of(SIZE, TIME, FULL, STOPPED)] | None = None
     missing: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ NS = 1e9
 MS = 1e3
 MOST = 0.5  # of a whole: at least half of its seconds or bytes
 SLIGHT = 0.1  # of a whole: less is negligible, and not reported
+MOMENT_SECONDS = 0.5  # less than a step of a large model
 _CLOCK_SECONDS = 1e-3  # rates over less time would show the resolution of the clock
 _FEW_REQUESTS = 8  # no mean of fewer
 _BYPASS_FACTOR = 2.0  # times the bytes counted by the kernel: headers add only a tenth
@@ -42,6 +44,13 @@ def rate_of(amount: float, spent: float) -> float:
 def seconds(value_ns: int | None) -> float | None:
     """Convert nanoseconds to seconds, None if not observed."""
     return None if value_ns is None else value_ns / NS
+
+
+def busy_share(device: DeviceMeasure | None) -> float | None:
+    """Return the share of the time in which a device had requests."""
+    if device is None or device.busy_seconds is None or not device.seconds:
+        return None
+    return min(1.0, device.busy_seconds / device.seconds)
 
 
 @dataclass(frozen=True)
@@ -67,6 +76,22 @@ class CheckpointContext:
     def transferred_bytes(self) -> float:
         """Bytes that its processes transferred for it, including staging and copies."""
         return max(self.checkpoint.bytes, or_zero(self.checkpoint.written_bytes) if self.is_save else 0.0)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks of the job, 1 if not known."""
+        return max(int(or_zero(self.checkpoint.ranks)), self._known_ranks)
+
+    @property
+    def ranks_here(self) -> int:
+        """Number of ranks that may write on this host."""
+        run = self.checkpoint.run
+        return self._known_ranks if run is not None and or_zero(run.nodes) > 1 else self.ranks
+
+    @property
+    def _known_ranks(self) -> int:
+        known = {one.rank for one in self.measures.processes} | {one.rank for one in self.checkpoint.writers}
+        return max(len(known - {None}), 1)
 
     @property
     def is_remote(self) -> bool:
@@ -96,9 +121,18 @@ class CheckpointContext:
     @property
     def device_bytes(self) -> float | None:
         """Bytes that the device transferred in the checkpoint's direction."""
-        if self.device is None:
+        return None if self.device is None else self.bytes_of(self.device)
+
+    def rate_of_device(self, device: DeviceMeasure | None) -> float | None:
+        """Return its bytes per second over the time in which they were counted, at most what it was seen to do."""
+        if device is None or not device.seconds:
             return None
-        return self.device.written_bytes if self.is_save else self.device.read_bytes
+        best = max(or_zero(device.shown_bytes_per_second), or_zero(device.peak_bytes_per_second))
+        return min(self.bytes_of(device) / device.seconds, best or math.inf)
+
+    def bytes_of(self, device: DeviceMeasure) -> int:
+        """Return what a device transferred in the checkpoint's direction."""
+        return device.written_bytes if self.is_save else device.read_bytes
 
     @property
     def device_operations(self) -> float | None:
@@ -122,9 +156,7 @@ class CheckpointContext:
     @property
     def device_busy(self) -> float | None:
         """Share of the time in which the device had requests."""
-        if self.device is None or self.device.busy_seconds is None or not self.device.seconds:
-            return None
-        return min(1.0, self.device.busy_seconds / self.device.seconds)
+        return busy_share(self.device)
 
     @property
     def link_bytes(self) -> float | None:
@@ -174,7 +206,7 @@ class CheckpointContext:
     def device(self) -> DeviceMeasure | None:
         """The device that counts its bytes."""
         devices = [one for one in self.measures.devices if one.countable] or list(self.measures.devices)
-        return max(devices, key=lambda one: one.written_bytes if self.is_save else one.read_bytes, default=None)
+        return max(devices, key=self.bytes_of, default=None)
 
     @property
     def paths(self) -> tuple[PathMeasure, ...]:

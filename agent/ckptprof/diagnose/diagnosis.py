@@ -10,11 +10,9 @@ from ckptprof.diagnose import tiers
 from ckptprof.diagnose.accounts.accounts import Accounting, account
 from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.diagnose.context import MOST, NS, CheckpointContext, gather_context, seconds
-from ckptprof.diagnose.verdict.not_slow import LEAST_SHARE
 from ckptprof.diagnose.verdict.verdict import verdict
-from ckptprof.measures import LinkMeasure
 from ckptprof.model import Checkpoint, Kind, Mode, Status
-from ckptprof.verdicts import Cost, Limit
+from ckptprof.verdicts import Cost
 
 _TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over shorter times are noise
 
@@ -48,7 +46,7 @@ def cost(found: Accounting, gpus: int | None = None, observed_gpus: int | None =
     stall = seconds(checkpoint.stall_ns)
     speed = checkpoint.bytes / context.span if context.span > 0 else None
     each = speed / known if speed is not None and known else None
-    best, from_ = _ceiling(found, speed)
+    best = context.probed
     background = None  # time alongside training
     if checkpoint.kind is Kind.RESTORE or checkpoint.mode is Mode.SYNC:
         background = 0.0
@@ -63,28 +61,10 @@ def cost(found: Accounting, gpus: int | None = None, observed_gpus: int | None =
         bytes_per_second=speed,
         bytes_per_second_per_gpu=each,
         ceiling_share=speed / best if speed is not None and best is not None and best >= 1 else None,
-        ceiling_from=from_,
         tier=tiers.word(checkpoint.kind, each),
         durable_on_return=is_durable_on_return(checkpoint),
         durable_bytes_per_second=durable_bytes_per_second(context),
     )
-
-
-def _ceiling(found: Accounting, speed: float | None) -> tuple[float | None, str | None]:
-    """Return (bytes per second possible on this path, source): from a probe, or if the checkpoint waited for storage.
-
-    Writes to the page cache show nothing about a device, nor does a device that was never observed to be as fast.
-    """
-    context = found.context
-    if context.probed:
-        return context.probed, "ckptprof ceiling"
-    if found.waiting + found.of(Limit.PAGE_FAULT) < LEAST_SHARE * found.quiet_seconds:
-        return None, None
-    below = context.link if context.is_remote else context.device
-    shown = below.shown_bytes_per_second if below is not None else None
-    if below is None or not shown or shown < (speed or 0.0):
-        return None, None
-    return shown, f"the fastest second of {below.name if isinstance(below, LinkMeasure) else below.device}"
 
 
 def is_durable_on_return(save: Checkpoint) -> bool | None:

@@ -73,11 +73,7 @@ _TRACE = MetricColumn[TraceHealth]
 _TRACE_GAUGE = partial(_TRACE, kind="gauge")
 TRACE = (
     _TRACE("trace_operations_total", "Reads and writes of files that the trace counted.", lambda s: s.calls),
-    _TRACE(
-        "trace_untimed_operations_total",
-        "Operations of ckptprof_trace_operations_total without a time.",
-        lambda s: s.untimed_operations,
-    ),
+    _TRACE("trace_untimed_operations_total", "Traced operations without a time.", lambda s: s.untimed_operations),
     _TRACE(
         "trace_lost_operations_total",
         "Operations counted without their file, because a map was full.",
@@ -103,8 +99,12 @@ RECORDER = (
         lambda s: None if s.behind_seconds is None else s.behind_seconds(),
     ),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
-    _RECORDER_GAUGE(
-        "recorder_detection_kept_bytes", "Memory retained by detection, estimated.", lambda s: s.detection_kept_bytes
+    *(
+        _RECORDER_GAUGE(name, text, lambda s: s.detection_memory_bytes)
+        for name, text in (
+            ("recorder_detection_memory_bytes", "Memory retained by detection, estimated."),
+            ("recorder_detection_kept_bytes", "Old name of ckptprof_recorder_detection_memory_bytes, until 0.3."),
+        )
     ),
     _RECORDER(
         "recorder_detection_forgotten_bytes_total",

@@ -141,7 +141,7 @@ class Metrics(Collector):
         }
 
     def observe(self, frame: Frame) -> None:
-        """Update from a frame."""
+        """Update the metrics from the samples of a frame."""
         with self._lock:
             self._collectors.read(frame.read)
             for sample in frame.samples:

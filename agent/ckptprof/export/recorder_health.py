@@ -24,7 +24,7 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     late_frames: int | None = None  # arrived more than a second late
     behind_seconds: Callable[[], float] | None = None  # gauge, read at each scrape: age of the newest evaluated frame
     detection_faults: int | None = None  # events in progress were lost, and detection restarted
-    detection_kept_bytes: int | None = None  # gauge: retained memory, estimated
+    detection_memory_bytes: int | None = None  # gauge: retained memory, estimated
     detection_forgotten_bytes: int | None = None  # released early because the budget was full
     left_out_events: int | None = None  # in progress, but not stored for a restart: only the largest are
     store_errors: int | None = None

@@ -36,7 +36,7 @@ _STEP_DEPTH = 4  # how far above a file a folder may have its step
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A parsed path."""
+    """Facts that the path of a file shows: framework, step, rank and so on."""
 
     framework: Framework | None
     step: int | None

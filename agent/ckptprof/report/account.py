@@ -23,6 +23,7 @@ _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
 _MIN_SHARE = 0.05  # of the whole: a smaller part has no bar on a short page
 _ASCII_BAR = "#"
+_HATCH, _ASCII_HATCH = "\N{MEDIUM SHADE}", "/"  # of a bar: its work waited for a CPU
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
 _TIERS = {"below": "below DGX Light", "light": "DGX Light", "medium": "DGX Medium", "high": "DGX High"}
 
@@ -40,6 +41,8 @@ def headline_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     gain = gain_text(verdict)
     if gain is not None:
         pairs.append(("Without it", gain))
+    if verdict.alternative is not None:
+        pairs.append(("Or", alternative_text(verdict)))
     return pairs
 
 
@@ -111,8 +114,7 @@ def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         pairs.append(("Rate", rate + (f": {tier(cost.tier)}" if cost.tier is not None else "")))
     share = ceiling(cost.ceiling_share)
     if share is not None:
-        source = "" if cost.ceiling_from is None else f" ({clean_sentence(cost.ceiling_from)})"
-        pairs.append(("Ceiling", f"{share}{source}"))
+        pairs.append(("Ceiling", share))
     return pairs
 
 
@@ -148,7 +150,9 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
             same = f": {ends.pop()}" if len(ends) == 1 else ""
             texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several]
             text = "; ".join(texts) + same
-        summed.append(Account(limit=limit, seconds=sum(one.seconds for one in several), text=text))
+        runnable = sum(one.runnable_seconds for one in several)
+        spent = sum(one.seconds for one in several)
+        summed.append(Account(limit=limit, seconds=spent, text=text, runnable_seconds=runnable))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
 
@@ -166,17 +170,21 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     whole = max((checkpoint.end_ns - checkpoint.start_ns) / 1e9, sum(one.seconds for one in every))
     ordered = [one for n, one in enumerate(every) if n < _MAX_ACCOUNTS and (one.seconds >= least * whole or not n)]
     most = min(_MAX_BAR, max(1, width - 34))
-    full = blocks[-1] if blocks == chart.BLOCKS else _ASCII_BAR
+    full, hatch = (blocks[-1], _HATCH) if blocks == chart.BLOCKS else (_ASCII_BAR, _ASCII_HATCH)
     styles = {verdict.limit: "red", None: "dim"}
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered]
+    hatched = [
+        round(length * min(1.0, one.runnable_seconds / one.seconds))
+        for one, length in zip(ordered, lengths, strict=True)
+    ]
     rows = [
         [
             Cell("ACCOUNT", certainty.account_name(one.limit), "bold"),
             number("TIME", one.seconds, units.seconds),
             number("SHARE", one.seconds / whole, units.percent),
-            Cell("", full * length, styles.get(one.limit, "cyan"), drop=1),
+            Cell("", full * (length - waits) + hatch * waits, styles.get(one.limit, "cyan"), drop=1),
         ]
-        for one, length in zip(ordered, lengths, strict=True)
+        for one, length, waits in zip(ordered, lengths, hatched, strict=True)
     ]
     header, *drawn = render_table(rows, width, colour=colour)
     lines = [] if least else [header]
@@ -201,7 +209,7 @@ def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
     return [
         ("Evidence", verdict.evidence),
         ("Ruled out", verdict.excluded),
-        ("Not observed", verdict.lacking),
+        ("Not observed", verdict.missing),
     ]
 
 
@@ -215,6 +223,15 @@ def gain_text(verdict: Verdict) -> str | None:
         return None
     text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
     return text if verdict.capped_by is None else f"{text}, then limited by {clean_sentence(verdict.capped_by)}"
+
+
+def alternative_text(verdict: Verdict) -> str:
+    """Describe the second remedy with its gain; empty without one."""
+    one = verdict.alternative
+    if one is None:
+        return ""
+    gain = f"about {units.seconds(one.expected_seconds)} instead of {units.seconds(verdict.seconds)}"
+    return f"{clean_sentence(one.remedy)}: {gain}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

@@ -13,7 +13,7 @@ from statistics import median
 import msgspec
 
 from ckptprof import units
-from ckptprof.model import LATE, Checkpoint, Kind, Report
+from ckptprof.model import LATE, Checkpoint, Kind, Report, Watched
 from ckptprof.report import account, certainty, checkpoint_facts
 from ckptprof.report.clean import NAMELESS, clean, clean_sentence, named, shorten_end
 from ckptprof.report.summary import ordered
@@ -22,6 +22,8 @@ from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
 
 MAX_JOBS = 5  # jobs whose costs are listed; --json has all
 _JOB_CELLS = 60
+_SAMPLES_PER_SECOND = 10
+_MIN_LOST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class ReportAnswer:
 
 
 def conclude(report: Report) -> ReportAnswer:
-    """Draw the conclusions of a report; this takes a while for many checkpoints."""
+    """Return the first advice, the cost of checkpoints for each job, and warnings; slow for many checkpoints."""
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
     from ckptprof.diagnose.job_costs import job_costs  # noqa: PLC0415 # see above
 
@@ -42,7 +44,8 @@ def conclude(report: Report) -> ReportAnswer:
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
-    return ReportAnswer(found, costs, (*_late(report.checkpoints), *_opening(report.checkpoints, found)))
+    opening = _opening(report.checkpoints, found, report.watched)
+    return ReportAnswer(found, costs, (*_late(report.checkpoints), *opening))
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -76,20 +79,25 @@ def _late(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
     return [("Late", f"{text}; `ckptprof show ID` shows the limitations")]
 
 
-def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None) -> list[tuple[str, str]]:
+def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None, watched: Watched) -> list[tuple[str, str]]:
     if found is None:
         return []
+    span = ((watched.end_ns or 0) - (watched.start_ns or 0)) / 1e9
+    lost = sum(one.lost_samples for one in watched.gaps)
+    share = min(1.0, lost / _SAMPLES_PER_SECOND / span) if span > 0 else 0.0  # at most: a trace has more samples
+    text = f"{units.plural(lost, 'sample')}: checkpoints may be missing, and their times wrong"
+    pairs = [("Lost", text)] if share >= _MIN_LOST_SHARE else []
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
     sure = certainty.account_name(found.limit)  # of most of the checkpoints that it is the verdict on
     confidences = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
     sure = (
         ""
         if is_plain
-        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences))}: "
+        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences) * (1 - share))}: "
         if confidences
         else f"{sure}: "
     )
-    pairs = [("Answer", f"{sure}{clean_sentence(found.sentence)}")]
+    pairs.append(("Answer", f"{sure}{clean_sentence(found.sentence)}"))
     if found.remedy is not None:
         pairs.append(("Do first", clean_sentence(found.remedy)))
     return pairs
@@ -209,7 +217,7 @@ def _direction(kind: Kind, direction: DirectionCost, cost: JobCost, interval: fl
     text += "" if interval is None else f", one every {units.seconds(interval)}"
     if direction.mean_seconds is not None:
         text += f", {units.seconds(direction.mean_seconds)}"
-        text += f" on average, {units.seconds(direction.worst_seconds)} at most" if direction.complete > 1 else ""
+        text += f" on average, {units.seconds(direction.max_seconds)} at most" if direction.complete > 1 else ""
         text += f" ({units.count(direction.complete)} complete)" if direction.complete < direction.count else ""
     if direction.bytes_per_second is not None:
         middle = "median rate " if direction.complete > 1 else ""

@@ -20,7 +20,7 @@ _SHORT_NS = 200_000_000  # a bandwidth measured for less is easily a cache's
 class CeilingDocument(Ceilings, frozen=True, kw_only=True):
     """The result of one probe, and the file that it was saved to."""
 
-    kept: str | None  # the file that later verdicts read
+    saved_to: str | None  # the file that later verdicts read
 
 
 UNREPORTED = ("format",)
@@ -28,7 +28,7 @@ UNREPORTED = ("format",)
 
 def document(ceilings: Ceilings, *, saved_to: str | None) -> dict[str, Any]:
     """Return the document of `ceiling --json`."""
-    body = documents.to_document(CeilingDocument(**msgspec.structs.asdict(ceilings), kept=saved_to))
+    body = documents.to_document(CeilingDocument(**msgspec.structs.asdict(ceilings), saved_to=saved_to))
     for name in UNREPORTED:
         del body[name]
     return body
@@ -63,7 +63,7 @@ def _row(one: Measure) -> list[Cell]:
         Cell("WORK", clean(label(one)), "dim" if rate is None else ""),
         number("WORKERS", one.workers, str),
         number("RATE", rate, units.rate, "cyan"),
-        number("BYTES", one.moved_bytes or None, units.size, drop=1),
+        number("BYTES", one.transferred_bytes or None, units.size, drop=1),
     ]
 
 

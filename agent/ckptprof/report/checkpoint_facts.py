@@ -123,7 +123,7 @@ def frailties(checkpoint: Checkpoint) -> list[str]:
 
 
 def status(checkpoint: Checkpoint) -> list[tuple[str, str]]:
-    """Return warnings."""
+    """Return a row for each warning: incomplete or truncated, and its risks."""
     warnings = []
     if checkpoint.status is Status.INCOMPLETE:
         reasons = {evidence.name for evidence in checkpoint.evidence}

@@ -20,8 +20,8 @@ FIGURES = ("duration", "stall", "size", "throughput")  # the first is the answer
 _WORSE = {"duration": "slower", "stall": "longer", "size": "larger", "throughput": "higher"}
 _BETTER = {"duration": "faster", "stall": "shorter", "size": "smaller", "throughput": "lower"}
 UNITS = {Quantity.TIME: "seconds", Quantity.SIZE: "bytes", Quantity.RATE: "bytes_per_second"}
-SAME, NOISE, FEW, UNSEEN = "same", "noise", "few", "unseen"
-OUTCOMES = (*_WORSE.values(), *_BETTER.values(), SAME, NOISE, FEW, UNSEEN)
+SAME, NOISE, FEW, UNOBSERVED = "same", "noise", "few", "unobserved"
+OUTCOMES = (*_WORSE.values(), *_BETTER.values(), SAME, NOISE, FEW, UNOBSERVED)
 _LEAST = 0.001  # smaller changes, such as by the digits of a step in a header, are ignored
 
 
@@ -44,7 +44,7 @@ class FigureComparison(msgspec.Struct, frozen=True, kw_only=True):
     relative: noise.Shift
     # the same as a share of what was before, by the logarithms; None where something was nothing
     outcome: Annotated[str, one_of(*OUTCOMES)]
-    # noise: may be chance; few: too few values; unseen: not observed on a side
+    # noise: may be chance; few: too few values; unobserved: not observed on a side
 
     @property
     def quantity(self) -> Quantity:
@@ -141,7 +141,7 @@ def _figure(name: str, before: Sequence[Checkpoint], after: Sequence[Checkpoint]
 
 def _outcome(name: str, change: noise.Shift, relative: noise.Shift) -> str:
     if change.estimate is None:
-        return UNSEEN
+        return UNOBSERVED
     if not change.has_interval:
         return FEW
     if not change.is_significant:
@@ -170,7 +170,7 @@ def _evaluate(comparison: Comparison, condition: Condition) -> ConditionResult:
     kind, name = _COMPARABLE[condition.name]
     both = next((one for one in comparison.kinds if one.kind == kind.value), None)
     figure = None if both is None else next(one for one in both.figures if one.name == name)
-    if figure is None or figure.outcome == UNSEEN:
+    if figure is None or figure.outcome == UNOBSERVED:
         return ConditionResult(condition, None, f"no {kind.value} has this figure on both sides")
     if figure.outcome == FEW:
         return ConditionResult(condition, None, too_few(figure, kind.value))

@@ -178,7 +178,7 @@ def _percent(share: float) -> str:
 
 
 def notes(comparison: Comparison) -> list[str]:
-    """Explain the figures."""
+    """Explain how to read the figures."""
     sentences = [_NOISE]
     sizes = [figure for one in comparison.kinds for figure in one.figures if figure.name == "size"]
     if any(figure.outcome in ("larger", "smaller") for figure in sizes):

@@ -3,8 +3,8 @@
 The shift is that of Hodges and Lehmann: the median of all differences between a value of the second set and one of the
 first. Its interval belongs to the test of Mann and Whitney, so it excludes zero exactly where that test finds a
 difference. It is exact up to `EXACT` values on a side, and uses the normal approximation (with ties) above. Few values
-have no interval: with 3 on either side even the most unequal order happens by chance once in ten times. `around`
-replaces the shift by the change of the medians, which users see.
+have no interval: with 3 on either side even the most unequal order happens by chance once in ten times.
+`center_on` replaces the shift by the change of the medians, which users see.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shift(msgspec.Struct, frozen=True):
 
     @property
     def is_significant(self) -> bool:
-        """Whether it exceeds noise."""
+        """Whether the difference exceeds what chance would cause."""
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     @property

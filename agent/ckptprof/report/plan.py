@@ -31,7 +31,7 @@ def render(plan: CheckpointPlan, *, width: int, colour: bool) -> str:
     inner = width - len(_INDENT)
     sections = [("Inputs", facts(_basis(plan), inner, colour=colour))]
     if plan.advice is None:
-        advice = [("Save every", f"unknown: {clean(plan.lacking or units.NOT_OBSERVED)}")]
+        advice = [("Save every", f"unknown: {clean(plan.missing or units.NOT_OBSERVED)}")]
     else:
         advice = _advice(plan, plan.advice)
         sections += [
@@ -185,9 +185,9 @@ def _filling(plan: CheckpointPlan) -> list[tuple[str, str]]:
     if filling is None:
         return []
     free = f"{units.size(filling.free_bytes)} free, enough for {units.plural(filling.fitting, 'checkpoint')}"
-    if filling.retain is not None and filling.kept_bytes is not None:
-        retained = f"{units.count(filling.retain)} retained and one being written need {units.size(filling.kept_bytes)}"
-        free += f"; {retained}"
+    if filling.retain is not None and filling.retained_bytes is not None:
+        needed = units.size(filling.retained_bytes)
+        free += f"; {units.count(filling.retain)} retained and one being written need {needed}"
     if filling.full_after_seconds is None:
         return [("Directory", f"{free}: this job never fills it")]
     if not filling.fitting:

@@ -11,7 +11,7 @@ from ckptprof.report.clean import clean
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One setting."""
+    """A setting with its value and where that comes from."""
 
     name: str  # as in the file
     value: str | float | bool | None

@@ -74,7 +74,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ("Devices during the checkpoint", _devices(checkpoint, inner, colour=colour)),
         ("Mount during the checkpoint", mount.lines(checkpoint, inner, colour=colour)),
         ("Detection signals", _evidence(checkpoint, inner, colour=colour)),
-        ("Limitations", account.bullets(checkpoint.blind, inner)),
+        ("Limitations", account.bullets(checkpoint.limitations, inner)),
     ]
     lines = _title(checkpoint, width, colour=colour)
     first = _lead(checkpoint, width, colour=colour)
@@ -98,8 +98,9 @@ def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool)
         return []
     own = 1 if verdict is None else 2  # the limit, and its sentence where there is one
     accounts = () if verdict is None else account.merge_by_limit(verdict).accounts
-    # the bars alone say it where their longest is that of the limit
-    is_drawn = bars and verdict is not None and [one.limit for one in accounts[:1]] == [verdict.limit]
+    # the bars alone say it where their longest is that of the limit, but not why a save waited for another
+    longest = accounts[0].limit if accounts else None
+    is_drawn = bars and verdict is not None and longest is verdict.limit is not Limit.PREVIOUS_SAVE
     limit = lead[: 1 if is_drawn else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
@@ -204,14 +205,14 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
         )
         return f"{'bytes not observed' if by_bytes is None else f'{units.percent(by_bytes)} of bytes'}, {operations}"
 
-    order, large = units.percent(pattern.order_seen_share_bytes), units.percent(pattern.large_share_bytes)
+    order, large = units.percent(pattern.order_known_share_bytes), units.percent(pattern.large_share_bytes)
     mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
     shares = (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
     buffered, direct, mapped = map(units.percent, shares)
     engine = [("Engine", _ENGINES.get(pattern.engine, clean(pattern.engine)))] if pattern.engine is not None else []
     return [
         *engine,
-        ("Order known for", order if pattern.order_seen_share_bytes is None else f"{order} of bytes"),
+        ("Order known for", order if pattern.order_known_share_bytes is None else f"{order} of bytes"),
         ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
         ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),
         ("In long runs", large if pattern.large_share_bytes is None else f"{large} of bytes"),
@@ -250,7 +251,7 @@ def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]
             number("FILE SIZE", stream.size, units.size, drop=4),
             Cell("PATTERN", stream.class_ and stream.class_.value, drop=2),
             Cell("PROCESS", f"{clean(stream.comm)} {stream.pid}", drop=1, minimum=10),
-            Cell("SOURCE", clean(stream.seen_by), drop=3),
+            Cell("SOURCE", clean(stream.observed_by), drop=3),
             Cell("PATH", clean(stream.path.removeprefix(folder)), minimum=16),
         ]
         for stream in chosen

@@ -35,7 +35,7 @@ def _text(value: Any) -> str | None:
     return f"x'{value.hex()}'" if isinstance(value, bytes) else clean(encodable(str(value)))
 
 
-def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_cut: bool) -> dict[str, Any]:
+def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_truncated: bool) -> dict[str, Any]:
     """Return the document of `sql --json`: each row an object of its columns, bytes in hexadecimal.
 
     Raises UsageError if two columns have the same name.
@@ -49,7 +49,7 @@ def document(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, is_cut: b
             {name: value.hex() if isinstance(value, bytes) else value for name, value in zip(columns, row, strict=True)}
             for row in rows
         ],
-        "is_cut": is_cut,
+        "is_truncated": is_truncated,
     }
 
 

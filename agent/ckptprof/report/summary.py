@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from ckptprof import figures
-from ckptprof.model import Checkpoint, CheckpointQuery, Gap, Kind, Mode, Report, Status, Watched
+from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Mode, Report, Status, Watched
 
 CACHES = ("cold", "warm", "partly")
 
@@ -109,7 +109,10 @@ def _clipped(watched: Watched, query: CheckpointQuery) -> Watched:
     end_ns = watched.end_ns if query.until_ns is None else min(watched.end_ns, query.until_ns)
     if start_ns > end_ns:
         return Watched(start_ns=None, end_ns=None)
-    gaps = (Gap(max(gap.start_ns, start_ns), min(gap.end_ns, end_ns), gap.reason) for gap in watched.gaps)
+    gaps = [
+        msgspec.structs.replace(gap, start_ns=max(gap.start_ns, start_ns), end_ns=min(gap.end_ns, end_ns))
+        for gap in watched.gaps
+    ]
     return Watched(start_ns=start_ns, end_ns=end_ns, gaps=tuple(gap for gap in gaps if gap.start_ns < gap.end_ns))
 
 

@@ -24,8 +24,8 @@ _DOCTOR = "`ckptprof doctor` shows what ckptprof can monitor on this host"
 def explain_empty(report: Report) -> tuple[str, str]:
     """Return (finding, hint) for a report without checkpoints."""
     spent = summaries.summarise(report).watched_ns
-    if report.watched.moved_aside:
-        return f"no matching checkpoint; {_damaged(report.watched.moved_aside)}", "query it with --db"
+    if report.watched.set_aside:
+        return f"no matching checkpoint; {_damaged(report.watched.set_aside)}", "query it with --db"
     if spent is None:
         return (
             "nothing was recorded in the requested time",
@@ -125,8 +125,8 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
         pairs = [("Watched", f"{units.duration(found.watched_ns)} on {host}, {span}")]
     if watched.gaps:
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
-    if watched.moved_aside:
-        pairs.append(("Damaged", _damaged(watched.moved_aside)))
+    if watched.set_aside:
+        pairs.append(("Damaged", _damaged(watched.set_aside)))
     _, stall_text = _of_saves(found)
     is_drawn = overview.has_enough_saves(report.checkpoints)
     for kind in found.kinds:
@@ -186,7 +186,7 @@ def _copies(number: int) -> str:
 
 
 def _left_out(report: Report) -> list[tuple[str, str]]:
-    number = sum(any(one.endswith(LEFT_OUT) for one in checkpoint.blind) for checkpoint in report.checkpoints)
+    number = sum(any(one.endswith(LEFT_OUT) for one in checkpoint.limitations) for checkpoint in report.checkpoints)
     of = f"{units.count(number)} of {units.plural(len(report.checkpoints), 'checkpoint')}"
     return [("Left out", f"samples of {of}, to keep the CPU budget of ckptprof (`cpu_budget`)")] if number else []
 

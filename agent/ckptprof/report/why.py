@@ -65,7 +65,7 @@ class EventExplanation(msgspec.Struct, frozen=True, kw_only=True):
 class ExplainedReport(ReportDocument, frozen=True, kw_only=True):
     """Names come from the machine and may contain anything that is valid in JSON. Not observed: null, never 0."""
 
-    judged: tuple[EventExplanation, ...]  # only with `replay --why`: every event that was decided, in order
+    events: tuple[EventExplanation, ...]  # only with `replay --why`: every event that was decided, in order
 
 
 def headline(event: EventDecision) -> str:

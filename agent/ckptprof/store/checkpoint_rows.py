@@ -116,15 +116,15 @@ def _encode_diagnosis(checkpoint: Checkpoint) -> tuple[Checkpoint, dict[str, str
             msgspec.json.decode(text, type=kind)
             texts[name] = text.decode()
         except msgspec.ValidationError:
-            limitations = (*checkpoint.blind, f"Its {name} contained an invalid number and was not stored.")
-            checkpoint = msgspec.structs.replace(checkpoint, blind=limitations, **{name: None})
+            limitations = (*checkpoint.limitations, f"Its {name} contained an invalid number and was not stored.")
+            checkpoint = msgspec.structs.replace(checkpoint, limitations=limitations, **{name: None})
     return checkpoint, texts
 
 
 def _limit_children(checkpoint: Checkpoint) -> Checkpoint:
     """Retain only the largest of too many streams, and add a limitation for that."""
     bounded: dict[str, Any] = {name: getattr(checkpoint, name)[:MAX_CHILD_ROWS] for name in ("evidence", "devices")}
-    limitations = checkpoint.blind
+    limitations = checkpoint.limitations
     for name in ("writers", "streams"):
         rows = getattr(checkpoint, name)
         if len(rows) > MAX_CHILD_ROWS:
@@ -134,7 +134,7 @@ def _limit_children(checkpoint: Checkpoint) -> Checkpoint:
         bounded["timeline"] = checkpoint.timeline[:MAX_POINTS]
         limitations = (*limitations, f"Only the first {MAX_POINTS} of {len(checkpoint.timeline)} intervals are stored.")
     overheads = checkpoint.overheads[:MAX_OVERHEADS]
-    return msgspec.structs.replace(checkpoint, blind=limitations, overheads=overheads, **bounded)
+    return msgspec.structs.replace(checkpoint, limitations=limitations, overheads=overheads, **bounded)
 
 
 def put_pending(connection: Connection, changed: Mapping[str, bytes], removed: Collection[str]) -> None:

@@ -14,7 +14,7 @@ from ckptprof.store.problems import REPLACE_HINT, StoreDamagedError
 from ckptprof.store.sql import BLOCK_TABLES, compiled
 
 APPLICATION_ID = 0x434B5054  # "CKPT": by which file(1) and ckptprof recognise the databases
-LATEST_SCHEMA = 12
+LATEST_SCHEMA = 13
 
 
 class MigrationStep(NamedTuple):
@@ -82,9 +82,17 @@ _FROM_SCHEMA_4 = (
         "limit" = iif(json_valid(verdict), json_extract(verdict, '$.limit'), NULL),
         limit_seconds = iif(json_valid(verdict), json_extract(verdict, '$.seconds'), NULL),
         limit_confidence = iif(json_valid(verdict), json_extract(verdict, '$.confidence'), NULL),
-        verdict = iif(json_valid(verdict), json_set(verdict, '$.expected_seconds', NULL, '$.sentence',
-            json_extract(verdict, '$.sentence') || ' (Decided by an older ckptprof.)'), verdict)""",
-    compiled.TABLES["untold"],
+        verdict = iif(json_valid(verdict), json_set(replace(verdict, '"lacking":', '"missing":'), '$.sentence',
+            json_extract(verdict, '$.sentence') || ' (Decided by an older ckptprof.)', '$.expected_seconds', NULL),
+            verdict),
+        pattern = replace(pattern, '"order_seen_share_bytes":', '"order_known_share_bytes":'),
+        measures = replace(replace(replace(measures, '"held_ns":', '"blocked_ns":'), '"looks":', '"samples":'),
+            '"looks_in":', '"samples_by_state":')""",
+    "UPDATE evidence SET name = 'cut-at-start' WHERE name = 'cut-at-begin'",
+    "ALTER TABLE checkpoints RENAME COLUMN blind TO limitations",
+    "ALTER TABLE streams RENAME COLUMN seen_by TO observed_by",
+    "ALTER TABLE entities RENAME COLUMN seen_ns TO observed_ns",
+    compiled.TABLES["pending"],
     compiled.TABLES["outbox"],
     """INSERT INTO outbox (checkpoint_id, revision, first_start_ns)
         SELECT id, 1, start_ns FROM checkpoints ORDER BY id""",

@@ -101,7 +101,7 @@ class StoreReader:
             checkpoints = records.read_checkpoints(raw, chosen, with_details=False)
             left_out = 0 if query.kind is not None else records.count(raw, records.select_omitted_copies(query))
         recorded = summarize_recorded(sessions, query.since_ns, query.until_ns)
-        recorded = msgspec.structs.replace(recorded, moved_aside=tuple(map(printable_path, list_set_aside(self.path))))
+        recorded = msgspec.structs.replace(recorded, set_aside=tuple(map(printable_path, list_set_aside(self.path))))
         host = sessions[-1].host if sessions else None
         return Report(host=host, watched=recorded, checkpoints=tuple(checkpoints), copies_left_out=left_out)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from ckptprof.model import Gap, Session, Watched
 
 
@@ -16,7 +18,7 @@ def summarize_recorded(sessions: Sequence[Session], since_ns: int | None, until_
         return Watched(start_ns=None, end_ns=None)
     inside.sort(key=lambda session: session.start_ns)
     gaps = [*_gaps_between(inside), *_gaps_of_drops(inside)]
-    clipped = (Gap(max(gap.start_ns, low), min(gap.end_ns, high), gap.reason) for gap in gaps)
+    clipped = (replace(gap, start_ns=max(gap.start_ns, low), end_ns=min(gap.end_ns, high)) for gap in gaps)
     return Watched(
         start_ns=max(low, inside[0].start_ns),
         end_ns=min(high, max(session.end_ns for session in inside)),
@@ -47,4 +49,5 @@ def _gaps_of_drops(sessions: Sequence[Session]) -> Iterator[Gap]:
     for session in sessions:
         if session.dropped_frames > 0:
             samples = "1 sample was" if session.dropped_frames == 1 else f"{session.dropped_frames} samples were"
-            yield Gap(session.start_ns, session.end_ns, f"{samples} lost somewhere in this time")
+            reason = f"{samples} lost somewhere in this time"
+            yield Gap(session.start_ns, session.end_ns, reason, session.dropped_frames)

@@ -43,7 +43,7 @@ class ReadLimits:
         raw.text_factory = self._decode
 
     def start_answer(self) -> None:
-        """Start another answer."""
+        """Reset the limits for the next query."""
         self._remaining_bytes = self._max_text_bytes
         self.start_part()
 

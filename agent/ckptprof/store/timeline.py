@@ -78,7 +78,7 @@ class _EntityTrack:
         self.columns: list[ColumnValues] = []
 
     def append(self, at_ns: int, sample: object) -> None:
-        """Add a point."""
+        """Add a sample, not yet folded into columns."""
         self.pending.append((at_ns, sample))
         self.written_ns = at_ns
 

@@ -22,4 +22,4 @@ def test_what_was_written_and_not_found_is_told_unless_it_is_logs(beside: int, t
 
     (found,) = play(stage.header(), changed(stage.frames(8.0), with_more))
 
-    assert any("of it to the files found" in sentence for sentence in found.blind) is told
+    assert any("of it to the files found" in sentence for sentence in found.limitations) is told

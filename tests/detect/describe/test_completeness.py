@@ -358,7 +358,7 @@ def test_files_that_its_names_tell_of_and_nobody_wrote_are_told(count: int, *, t
 
     (found,) = saves(stage)
 
-    told = [sentence for sentence in found.blind if "names imply" in sentence]
+    told = [sentence for sentence in found.limitations if "names imply" in sentence]
     assert found.status is Status.COMPLETE
     assert [sentence.partition(":")[0] for sentence in told] == (
         ["3 of the 8 files that the names imply"] if count == 5 else []
@@ -399,7 +399,7 @@ def test_files_of_one_process_are_counted_from_one(*, trace: bool) -> None:
     (found,) = saves(stage)
 
     assert found.status is (Status.INCOMPLETE if trace else Status.COMPLETE)
-    assert any("1 of the 3 files that the names imply" in sentence for sentence in found.blind)
+    assert any("1 of the 3 files that the names imply" in sentence for sentence in found.limitations)
 
 
 @LEVELS

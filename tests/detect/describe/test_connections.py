@@ -174,7 +174,7 @@ def test_a_job_in_another_network_namespace_is_said_to_be(mount: MountInfo, apar
     stage = Stage(extra=[(0.1, mount)])
     stage.write(stage.process(in_other_network=apart), "/ckpt/step_1.pt", 3.0, 2.0, 200 * MIB)
     (save,) = stage.play(12)
-    assert any("in another network namespace" in one for one in save.blind) == said
+    assert any("in another network namespace" in one for one in save.limitations) == said
 
 
 def test_they_are_bounded() -> None:

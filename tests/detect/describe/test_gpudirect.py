@@ -89,7 +89,7 @@ def only(**how: Any) -> Checkpoint:
 
 def past(found: Checkpoint) -> list[str]:
     """Return what is said of what went past all calls."""
-    return [one for one in found.blind if "nvidia-fs" in one]
+    return [one for one in found.limitations if "nvidia-fs" in one]
 
 
 @pytest.mark.parametrize("trace", [False, True])

@@ -235,7 +235,7 @@ def test_a_file_that_is_empty_until_its_server_has_it_is_told_with_its_closing(a
     assert [save.path for save in found] == [move.path]
     assert found[0].bytes == pytest.approx(200 * MIB, rel=0.01)
     assert seconds(found[0]) == pytest.approx(6.7, abs=0.5)
-    assert any("did not report it" in sentence for sentence in found[0].blind) is (asked_s > FOR_SECONDS)
+    assert any("did not report it" in sentence for sentence in found[0].limitations) is (asked_s > FOR_SECONDS)
 
 
 def test_a_file_that_looked_empty_is_as_large_as_it_was_closed_and_of_one_save() -> None:

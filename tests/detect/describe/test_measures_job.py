@@ -176,7 +176,7 @@ def test_what_came_before_the_first_byte_is_told(held_s: int, writes_s: float) -
 
     before = told(save).before
     assert before is not None
-    assert before.held_ns == pytest.approx(held_s * SECOND_NS, rel=0.1)
+    assert before.blocked_ns == pytest.approx(held_s * SECOND_NS, rel=0.1)
     assert before.received_bytes == pytest.approx(200 * MIB, rel=0.1)
     assert before.grown_bytes == pytest.approx(300 * MIB, rel=0.1)
     assert before.growing_ns == pytest.approx(held_s * SECOND_NS, rel=0.1)
@@ -208,7 +208,7 @@ def test_the_writer_of_several_ranks_is_held_while_it_receives_more_than_it_send
     (save,) = with_samples(stage, 29, *sorted(samples, key=lambda pair: pair[0]))
 
     before = told(save).before
-    assert (before.held_ns if before is not None else 0) == pytest.approx(held_s * SECOND_NS, abs=SECOND_NS // 5)
+    assert (before.blocked_ns if before is not None else 0) == pytest.approx(held_s * SECOND_NS, abs=SECOND_NS // 5)
     assert save.stall_ns == pytest.approx((0.3 + held_s) * SECOND_NS, abs=SECOND_NS // 5)
     if held_s:
         assert before is not None
@@ -229,7 +229,7 @@ def test_a_trainer_that_goes_on_until_it_writes_or_often_pauses_was_not_held_bef
     (save,) = with_samples(stage, 29, *sorted(samples, key=lambda pair: pair[0]))
 
     before = told(save).before
-    assert before is None or before.held_ns < SECOND_NS
+    assert before is None or before.blocked_ns < SECOND_NS
 
 
 @pytest.mark.parametrize(("ran", "held_s"), [(95_000_000, 1.4), (30_000_000, 2.0)], ids=["trains on", "sends its own"])
@@ -257,7 +257,7 @@ def test_what_a_rank_waited_before_it_went_on_is_no_hold(ran: int, held_s: float
 
     before = told(save).before
     assert before is not None
-    assert before.held_ns == pytest.approx(held_s * SECOND_NS, abs=SECOND_NS // 5)
+    assert before.blocked_ns == pytest.approx(held_s * SECOND_NS, abs=SECOND_NS // 5)
 
 
 def test_who_started_the_ranks_stands_still_for_ever_and_that_is_no_hold() -> None:
@@ -275,7 +275,7 @@ def test_who_started_the_ranks_stands_still_for_ever_and_that_is_no_hold() -> No
     (save,) = with_samples(stage, 29, *sorted(samples, key=lambda pair: pair[0]))
 
     before = told(save).before
-    assert before is None or before.held_ns < SECOND_NS
+    assert before is None or before.blocked_ns < SECOND_NS
 
 
 def test_what_a_save_held_is_not_held_before_the_next() -> None:
@@ -293,9 +293,9 @@ def test_what_a_save_held_is_not_held_before_the_next() -> None:
 
     first, second = (told(save).before for save in saves)
     assert first is not None
-    assert first.held_ns == pytest.approx(5 * SECOND_NS, rel=0.1)
+    assert first.blocked_ns == pytest.approx(5 * SECOND_NS, rel=0.1)
     assert second is not None
-    assert second.held_ns == pytest.approx(4.1 * SECOND_NS, rel=0.1)
+    assert second.blocked_ns == pytest.approx(4.1 * SECOND_NS, rel=0.1)
 
 
 def test_the_device_is_told_until_the_save_is_durable_if_it_wrote_on() -> None:

@@ -81,7 +81,7 @@ def test_the_calls_of_a_thread_are_exact_and_within_its_span() -> None:
     assert (thread.syncs, thread.closes, thread.creates, thread.renames, thread.unlinks) == (1, 1, 1, 1, 0)
     assert thread.end_ns - thread.start_ns == pytest.approx(3_200 * MS, abs=20 * MS)
     assert thread.unlink_call_ns == 0
-    assert (thread.on_cpu_ns, thread.looks, thread.looks_in) == (None, None, None)
+    assert (thread.on_cpu_ns, thread.samples, thread.samples_by_state) == (None, None, None)
 
 
 def test_an_opening_that_empties_a_file_is_the_first_of_its_save() -> None:
@@ -118,7 +118,7 @@ def test_counters_are_interpolated_to_the_span_of_the_thread() -> None:
     assert thread.user_ns == pytest.approx(900 * MS, rel=0.04)
     assert (thread.user_ns or 0) + (thread.system_ns or 0) == pytest.approx(thread.on_cpu_ns, abs=2)
     assert thread.block_delay_ns is None
-    assert (thread.looks, thread.looks_in) == (20, {"running": 20})
+    assert (thread.samples, thread.samples_by_state) == (20, {"running": 20})
 
 
 def test_a_thread_that_began_in_the_save_began_at_nothing() -> None:
@@ -185,8 +185,8 @@ def test_looks_that_were_not_permitted_count_for_nothing() -> None:
 
     thread = of_one_thread(looks)
 
-    assert thread.looks_in == {"sync": thread.looks}
-    assert thread.looks == pytest.approx(10, abs=1)
+    assert thread.samples_by_state == {"sync": thread.samples}
+    assert thread.samples == pytest.approx(10, abs=1)
     assert thread.block_delay_ns == pytest.approx(1_000 * MS, rel=0.02)
 
 
@@ -248,10 +248,10 @@ def test_polled_the_looks_tell_where_the_time_went() -> None:
 
     assert (thread.tid, thread.bytes, thread.files) == (100, 200 * MIB, 1)
     assert (thread.data_call_ns, thread.sync_call_ns, thread.creates, thread.read_bytes) == (None, None, None, None)
-    met = thread.looks_in or {}
+    met = thread.samples_by_state or {}
     assert met["sync"] == pytest.approx(10, abs=1)
     assert met["data"] == pytest.approx(30, abs=2)
-    assert thread.looks == sum(met.values())
+    assert thread.samples == sum(met.values())
 
 
 def test_polled_bytes_go_to_the_threads_that_were_met_at_them() -> None:
@@ -273,7 +273,7 @@ def test_polled_without_a_look_the_process_is_told_with_nothing_invented() -> No
     (thread,) = polled()
 
     assert (thread.pid, thread.tid, thread.bytes) == (100, 100, 200 * MIB)
-    assert (thread.on_cpu_ns, thread.user_ns, thread.looks, thread.looks_in) == (None, None, None, None)
+    assert (thread.on_cpu_ns, thread.user_ns, thread.samples, thread.samples_by_state) == (None, None, None, None)
 
 
 def test_the_book_of_looks_is_bounded_and_keeps_its_sums() -> None:
@@ -285,7 +285,7 @@ def test_the_book_of_looks_is_bounded_and_keeps_its_sums() -> None:
     used = book.usage((100, 1000), 100, mono(0), mono(499))
     assert used is not None
     assert used.on_cpu_ns == pytest.approx(249_500 * MS, rel=0.01)
-    assert used.looks_in["data"] == pytest.approx(4990, rel=0.01)
+    assert used.samples_by_state["data"] == pytest.approx(4990, rel=0.01)
 
     for tid in range(3000):
         for at in range(30):
@@ -345,4 +345,4 @@ def test_a_polled_save_beside_training_lasts_until_its_thread_has_synced_and_is_
 
     assert (save.end_ns - save.start_ns) / SECOND_NS == pytest.approx(3.3, abs=0.2)
     writer = max(told(save).threads, key=lambda thread: thread.bytes or 0)
-    assert (writer.tid, (writer.looks_in or {}).get("sync", 0) > 20) == (102, True)
+    assert (writer.tid, (writer.samples_by_state or {}).get("sync", 0) > 20) == (102, True)

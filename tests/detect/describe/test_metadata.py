@@ -66,7 +66,7 @@ def test_lost_events_make_the_counts_lower_bounds() -> None:
     (save,) = stage.play(20)
 
     assert (save.metadata.renamed, save.metadata.at_least) == (150, True)
-    assert any("9,000 events" in sentence for sentence in save.blind)
+    assert any("9,000 events" in sentence for sentence in save.limitations)
 
 
 def test_polling_tells_which_of_the_files_it_found_are_new() -> None:
@@ -77,7 +77,7 @@ def test_polling_tells_which_of_the_files_it_found_are_new() -> None:
     (save,) = stage.play(20)
 
     assert (save.metadata.created, save.metadata.renamed, save.metadata.data_call_ns) == (save.files, None, None)
-    assert not any("its processes wrote" in sentence for sentence in save.blind)
+    assert not any("its processes wrote" in sentence for sentence in save.limitations)
 
 
 def test_polling_says_when_most_of_a_save_was_never_seen() -> None:
@@ -89,7 +89,7 @@ def test_polling_says_when_most_of_a_save_was_never_seen() -> None:
     (save,) = play(stage.header(), without_facts(stage.frames(20), known))
 
     assert save.files == len(known)
-    (said,) = (sentence for sentence in save.blind if "its processes wrote" in sentence)
+    (said,) = (sentence for sentence in save.limitations if "its processes wrote" in sentence)
     assert said.startswith("most of what was written")
     assert f"{size(save.bytes)} of it" in said
 
@@ -102,7 +102,7 @@ def test_one_file_that_was_found_whole_is_not_doubted() -> None:
     (save,) = stage.play(10)
 
     assert save.metadata.created == 1
-    assert not any("its processes wrote" in sentence for sentence in save.blind)
+    assert not any("its processes wrote" in sentence for sentence in save.limitations)
 
 
 def test_files_that_are_removed_one_after_the_other_are_one_stall() -> None:

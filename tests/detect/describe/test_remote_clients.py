@@ -178,7 +178,7 @@ def test_the_share_that_was_sent_after_all_had_been_written_is_told() -> None:
     ]
     late, even = told(played(*kept), 1, 9), told(played(*map(client, range(9))), 1, 9)
 
-    assert (late.late_share, late.asked_seconds) == (pytest.approx(1.0), pytest.approx(4.0))
+    assert (late.late_share, late.requested_seconds) == (pytest.approx(1.0), pytest.approx(4.0))
     assert even.late_share is not None
     assert even.late_share <= 0.13
     assert told(played(client(1), client(1)), 1, 2).late_share is None

@@ -42,17 +42,17 @@ def test_a_save_is_durable_when_its_last_byte_was_written_back(*, trace: bool) -
     first, again = told(stage, 40.0)
 
     assert (first.revision, first.durable_ns, first.at_risk_ns) == (0, None, None)
-    assert any("stable storage" in sentence for sentence in first.blind)
+    assert any("stable storage" in sentence for sentence in first.limitations)
     assert (again.uid, again.revision) == (first.uid, 1)
     assert at(again.durable_ns) == pytest.approx(32.0, abs=0.1)
     assert again.at_risk_ns == pytest.approx(29.0 * SECOND_NS, abs=0.2 * SECOND_NS)
-    assert not any("stable storage" in sentence for sentence in again.blind)
+    assert not any("stable storage" in sentence for sentence in again.limitations)
     (evidence,) = [one for one in again.evidence if one.name == "durable"]
     assert "1.0 s before" in evidence.text
     assert evidence.weight == 0.0
     assert again.measures is not None
     assert at(again.measures.unwritten_ns) == pytest.approx(31.0, abs=0.1)
-    left_out = {"revision", "durable_ns", "blind", "evidence", "measures"}
+    left_out = {"revision", "durable_ns", "limitations", "evidence", "measures"}
     assert {k: v for k, v in msgspec.structs.asdict(again).items() if k not in left_out} == {
         k: v for k, v in msgspec.structs.asdict(first).items() if k not in left_out
     }
@@ -123,13 +123,13 @@ def test_a_watch_that_ends_sooner_says_so() -> None:
 
     (at_once,) = told(stage, 4.0)
     assert at_once.revision == 0
-    assert [sentence for sentence in at_once.blind if "was still unwritten when the recording ended" in sentence]
+    assert [sentence for sentence in at_once.limitations if "was still unwritten when the recording ended" in sentence]
 
     first, last = told(stage, 10.0)
     assert (first.revision, last.revision) == (0, 1)
-    assert not [sentence for sentence in first.blind if "when the recording ended" in sentence]
-    assert [sentence for sentence in last.blind if "when the recording ended" in sentence]
-    assert not [sentence for sentence in last.blind if sentence.startswith("when the last byte")]
+    assert not [sentence for sentence in first.limitations if "when the recording ended" in sentence]
+    assert [sentence for sentence in last.limitations if "when the recording ended" in sentence]
+    assert not [sentence for sentence in last.limitations if sentence.startswith("when the last byte")]
 
 
 def test_old_checkpoints_that_are_deleted_afterwards_are_its_clean_up() -> None:
@@ -232,5 +232,5 @@ def test_what_the_next_save_deletes_is_its_own_clean_up() -> None:
     found = latest_revisions(told(stage, 20.0))
 
     assert [at(one.moments.cleaned_ns) for one in found] == [pytest.approx(4.0 * n + 1.2, abs=0.01) for n in (1, 2, 3)]
-    pending = [any("when the recording ended" in sentence for sentence in one.blind) for one in found]
+    pending = [any("when the recording ended" in sentence for sentence in one.limitations) for one in found]
     assert pending == [False, False, True]

@@ -39,7 +39,7 @@ def test_a_cold_and_a_warm_restore_are_told_apart(trace: bool) -> None:  # noqa:
 
         assert (restore.storage_bytes, restore.cache) == expected
         assert restore.unique_bytes == 300 * MIB
-        assert not any(UNKNOWN in text for text in restore.blind)
+        assert not any(UNKNOWN in text for text in restore.limitations)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_nothing_fetched_is_warm_only_where_fetching_is_counted(
 
     assert (restore.storage_bytes, restore.cache) == expected
     assert restore.unique_bytes == 300 * MIB
-    assert any(UNKNOWN in text for text in restore.blind) == (expected[1] is None)
+    assert any(UNKNOWN in text for text in restore.limitations) == (expected[1] is None)
 
 
 def test_what_was_fetched_is_believed_on_any_mount() -> None:

@@ -384,7 +384,7 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
     found = threaded(grows=grows)
 
     assert found.mode is Mode.ASYNC
-    assert found.blind
+    assert found.limitations
     if stall is None:
         assert found.stall_ns is None
     else:
@@ -561,7 +561,7 @@ def test_what_a_sleeper_computed_is_no_pause_of_its_own(
     (found,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
 
     assert found.mode is mode
-    assert mode is not None or any("for no longer than it does" in sentence for sentence in found.blind)
+    assert mode is not None or any("for no longer than it does" in sentence for sentence in found.limitations)
 
 
 def test_a_look_at_the_end_of_a_save_tells_nothing_of_the_rest() -> None:
@@ -607,7 +607,7 @@ def test_a_save_that_is_taken_for_async_has_no_stall_that_nothing_tells(size: in
     _, second = detect(stage, by_thread(stage.frames(LONGER_SECONDS), trainer.pid))
 
     assert (second.mode, second.stall_ns) == (Mode.ASYNC, None)
-    assert any("neither its memory nor its rhythm shows" in sentence for sentence in second.blind)
+    assert any("neither its memory nor its rhythm shows" in sentence for sentence in second.limitations)
 
 
 def test_nothing_is_invented_where_nothing_tells() -> None:
@@ -615,7 +615,7 @@ def test_nothing_is_invented_where_nothing_tells() -> None:
     found = threaded(share=0.0, slices=0.1)
 
     assert (found.mode, found.stall_ns) == (None, None)
-    assert any(sentence.startswith("whether training went on") for sentence in found.blind)
+    assert any(sentence.startswith("whether training went on") for sentence in found.limitations)
 
 
 @pytest.mark.parametrize(
@@ -1011,7 +1011,7 @@ def test_a_process_of_one_thread_is_blocked_by_what_it_writes(threads: int) -> N
 
     if threads > 1:
         assert (found.mode, found.stall_ns) == (None, None)
-        assert any("the training thread was not sampled" in text for text in found.blind)
+        assert any("the training thread was not sampled" in text for text in found.limitations)
     else:
         assert (found.mode, found.stall_ns) == (Mode.SYNC, pytest.approx(2 * SECOND_NS, rel=0.05))
 
@@ -1119,7 +1119,7 @@ def test_who_kept_memory_of_an_earlier_save_may_build_the_next_one_unseen() -> N
 
     assert seconds(first) == pytest.approx(1.4, abs=0.15)
     assert seconds(second) == pytest.approx(0.4, abs=0.15)
-    assert ["memory left from an earlier save" in " ".join(one.blind) for one in (first, second)] == [
+    assert ["memory left from an earlier save" in " ".join(one.limitations) for one in (first, second)] == [
         False,
         True,
     ]

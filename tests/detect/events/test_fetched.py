@@ -55,7 +55,7 @@ def test_a_second_run_restores_what_the_first_one_saved() -> None:
     assert [(place.place, place.bytes) for place in restore.sent.destinations] == [("10.0.0.9:443", SIZE)]
     assert (restore.durable_ns, restore.mode, restore.cache) == (None, None, None)
     assert any(reason.name == "read-again" for reason in restore.evidence)
-    assert not any("page cache" in sentence for sentence in restore.blind)
+    assert not any("page cache" in sentence for sentence in restore.limitations)
 
 
 def test_where_calls_are_counted_a_restore_is_exact() -> None:

@@ -71,7 +71,7 @@ def test_a_restore_by_mmap_counts_what_was_mapped_and_says_what_it_cannot_see() 
     assert (restore.kind, restore.bytes, restore.framework) == (Kind.RESTORE, 400 * MIB, "safetensors")
     assert restore.pattern.mapped_share_bytes == 1.0
     assert restore.pattern.class_ is None
-    assert any("page faults" in text for text in restore.blind)
+    assert any("page faults" in text for text in restore.limitations)
     assert (restore.end_ns - restore.start_ns) / SECOND_NS == pytest.approx(1.0, abs=0.1)
 
 
@@ -267,7 +267,7 @@ def test_a_restore_of_which_files_were_not_seen_says_so(seen: tuple[str, ...], s
     (restore,) = play(stage.header(), frames, saved_paths=("/ckpt/step_7/a.npy", "/ckpt/step_7/b.npy"))
 
     assert restore.bytes == pytest.approx(len(seen) * 100 * MIB, rel=0.02)
-    assert any("of what was read" in text for text in restore.blind) is said
+    assert any("of what was read" in text for text in restore.limitations) is said
 
 
 def test_what_is_read_small_and_again_is_of_the_same_restore() -> None:

@@ -230,7 +230,7 @@ def test_files_too_short_lived_to_be_caught_open_are_found_by_their_times() -> N
     (save,) = stage.play(8)
 
     assert (save.bytes, save.files) == (150 * MIB, 5)
-    assert any("not open at any tick" in text for text in save.blind)
+    assert any("not open at any tick" in text for text in save.limitations)
     assert edges_s(stage, save) == pytest.approx((2.01, 2.15), abs=0.02)
 
 

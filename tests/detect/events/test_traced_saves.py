@@ -36,9 +36,9 @@ def test_a_file_that_lived_twenty_milliseconds_is_seen_with_all_its_bytes() -> N
     assert (save.bytes, save.files, save.level, save.path) == (100 * MIB, 1, Level.TRACE, "/ckpt/step_1.pt")
     assert edges(stage, save) == (2.0, 2.02)
     assert [(writer.comm, writer.bytes) for writer in save.writers] == [("python3", 100 * MIB)]
-    assert [stream.seen_by for stream in save.streams] == ["trace"]
+    assert [stream.observed_by for stream in save.streams] == ["trace"]
     assert sum(point.bytes for point in save.timeline) == 100 * MIB
-    assert not any("single operations" in sentence for sentence in save.blind)
+    assert not any("single operations" in sentence for sentence in save.limitations)
 
 
 def test_two_saves_in_a_row_over_the_same_path_are_two() -> None:
@@ -80,7 +80,7 @@ def test_threads_that_fill_a_file_together_are_one_consecutive_stream() -> None:
     assert save.pattern.class_ is not None
     assert save.pattern.class_.value == "sequential-large"
     assert (save.pattern.consecutive_share_bytes, save.pattern.consecutive_share_operations) == (1.0, 1.0)
-    assert any("several threads" in sentence for sentence in save.blind)
+    assert any("several threads" in sentence for sentence in save.limitations)
 
 
 def test_a_save_ends_with_its_fsync_and_is_durable_then() -> None:
@@ -91,7 +91,7 @@ def test_a_save_ends_with_its_fsync_and_is_durable_then() -> None:
 
     assert edges(stage, save) == (2.0, 2.5)
     assert save.durable_ns == save.end_ns
-    assert not any("stable storage" in sentence for sentence in save.blind)
+    assert not any("stable storage" in sentence for sentence in save.limitations)
 
 
 def test_a_sync_by_another_program_makes_it_durable_and_no_longer() -> None:
@@ -113,7 +113,7 @@ def test_a_save_that_was_not_synced_after_its_last_write_has_no_durable_time(syn
     (save,) = stage.play(8)
 
     assert save.durable_ns is None
-    assert any("stable storage" in sentence for sentence in save.blind)
+    assert any("stable storage" in sentence for sentence in save.limitations)
 
 
 def test_one_of_two_files_synced_is_not_durable() -> None:

@@ -138,7 +138,7 @@ def credited(at: int) -> Transfer:
     at_ns = at * SECOND_NS
     return Transfer(
         (1, 1), (1, at), writes=True, path=f"/ckpt/{at}.npz", first_ns=at_ns, last_ns=at_ns, before_ns=at_ns,
-        start_ns=at_ns, end_ns=at_ns, bytes=MIB, seen_by="directory",
+        start_ns=at_ns, end_ns=at_ns, bytes=MIB, observed_by="directory",
     )  # fmt: skip
 
 

@@ -177,7 +177,7 @@ def test_what_the_trace_did_not_see_is_told_at_poll_level() -> None:
 
     assert (save.files, save.level) == (2, Level.POLL)
     assert save.bytes == pytest.approx(600 * MIB, rel=0.01)
-    assert {stream.seen_by for stream in save.streams} == {"fdinfo", "trace"}
+    assert {stream.observed_by for stream in save.streams} == {"fdinfo", "trace"}
     assert save.pattern.size_histogram is None
 
 

@@ -79,7 +79,7 @@ def test_shares_and_sizes_are_those_of_the_operations() -> None:
     assert pattern.sequential_share_operations == pytest.approx(753 / 1003)
     assert pattern.consecutive_share_operations == pytest.approx(503 / 1003)
     assert pattern.direct_share_bytes == pytest.approx(large / save.bytes)
-    assert pattern.order_seen_share_bytes == 1.0
+    assert pattern.order_known_share_bytes == 1.0
 
 
 def test_one_file_in_order_and_one_at_random_are_mixed() -> None:
@@ -96,15 +96,15 @@ def test_sizes_of_asynchronous_operations_are_as_asked(kind: OperationKind) -> N
     """They are counted when submitted, and what is out of sight says so; untimed calls too."""
     (save,) = seen(activity(kinds=int(kind), call_ns=None, timed_operations=0))
 
-    assert any("with the size that was requested" in sentence for sentence in save.blind)
-    assert any("how long 100 of 100 operations took" in sentence for sentence in save.blind)
+    assert any("with the size that was requested" in sentence for sentence in save.limitations)
+    assert any("how long 100 of 100 operations took" in sentence for sentence in save.limitations)
 
 
 def test_ordinary_calls_leave_only_the_disk_out_of_sight() -> None:
     """No sentence about offsets, order, or sizes is left."""
     (save,) = seen(activity())
 
-    assert [sentence[:38] for sentence in save.blind] == ["when the last byte left the page cache"]
+    assert [sentence[:38] for sentence in save.limitations] == ["when the last byte left the page cache"]
 
 
 def test_page_faults_are_a_restore_by_mmap() -> None:
@@ -118,7 +118,7 @@ def test_page_faults_are_a_restore_by_mmap() -> None:
     assert (restore.kind.value, restore.bytes) == ("restore", whole)
     assert (restore.pattern.mapped_share_bytes, restore.pattern.buffered_share_bytes) == (1.0, 0.0)
     assert restore.pattern.class_ is PatternClass.SEQUENTIAL_LARGE
-    assert any("whole pages" in sentence for sentence in restore.blind)
+    assert any("whole pages" in sentence for sentence in restore.limitations)
 
 
 @pytest.mark.parametrize("faults", [True, False])
@@ -132,11 +132,11 @@ def test_a_mapping_is_counted_once(*, faults: bool) -> None:
 
     assert restore.bytes == 400 * MIB
     assert restore.level is (Level.TRACE if faults else Level.POLL)
-    assert {stream.seen_by for stream in restore.streams} == {"trace" if faults else "maps"}
+    assert {stream.observed_by for stream in restore.streams} == {"trace" if faults else "maps"}
 
 
 def test_pages_that_are_mapped_without_a_fault_being_told_are_counted_by_polling() -> None:
-    """Large folios come in silently: the larger number holds, no order is named, and `blind` says why."""
+    """Large folios come in silently: the larger number holds, no order is named, and `limitations` says why."""
     stage = Stage(trace=True)
     job = stage.process()
     mapping = stage.map(job, "/c/step-1/model.safetensors", 2.0, 1.0, 400 * MIB)
@@ -151,7 +151,7 @@ def test_pages_that_are_mapped_without_a_fault_being_told_are_counted_by_polling
     assert (restore.bytes, restore.files) == (400 * MIB, 1)  # of two openings the mapping is one's
     assert restore.pattern.class_ is None
     assert restore.pattern.mapped_share_bytes == 1.0
-    assert any("page faults in mapped files" in sentence for sentence in restore.blind)
+    assert any("page faults in mapped files" in sentence for sentence in restore.limitations)
     assert restore.end_ns - restore.start_ns == pytest.approx(1_000_000_000, rel=0.15)
 
 
@@ -174,7 +174,7 @@ def test_faults_that_leap_from_end_to_end_of_a_mapping_that_nobody_met_are_a_rea
 
     assert job.pid == warm.pid
     assert restore.bytes == told * MIB
-    assert any("page faults in mapped files" in sentence for sentence in restore.blind) is (told == 400)
+    assert any("page faults in mapped files" in sentence for sentence in restore.limitations) is (told == 400)
 
 
 def ended(at_s: float, told: int, silent: int) -> tuple[float, Sample]:
@@ -201,7 +201,7 @@ def test_the_end_of_a_mapping_tells_its_bytes_but_not_their_order() -> None:
     for one in found:
         assert one.pattern.class_ is None
         assert one.pattern.size_histogram == {str(64 * KIB): [160, 10 * MIB]}
-        assert any("order of page faults in mapped files" in sentence for sentence in one.blind)
+        assert any("order of page faults in mapped files" in sentence for sentence in one.limitations)
 
 
 def test_what_was_touched_of_another_file_is_not_counted_twice() -> None:
@@ -233,7 +233,7 @@ def test_a_header_that_is_read_before_the_mapping_is_one_restore_with_it() -> No
 
     assert (restore.bytes, restore.files) == (400 * MIB + 8 * KIB, 1)
     assert restore.pattern.class_ is None
-    assert any("page faults in mapped files" in sentence for sentence in restore.blind)
+    assert any("page faults in mapped files" in sentence for sentence in restore.limitations)
 
 
 def test_reading_back_what_was_written_is_no_copy() -> None:
@@ -254,9 +254,9 @@ def test_what_the_trace_lost_or_cannot_see_is_told() -> None:
 
     first, second = stage.play(14)
 
-    assert "files of 7 operations and 700 B: the trace had no space for them" in first.blind
-    assert not any("no space" in sentence for sentence in second.blind)
-    assert all("splice is not seen: refused" in save.blind for save in (first, second))
+    assert "files of 7 operations and 700 B: the trace had no space for them" in first.limitations
+    assert not any("no space" in sentence for sentence in second.limitations)
+    assert all("splice is not seen: refused" in save.limitations for save in (first, second))
 
 
 def health(lost: int) -> TraceHealth:

@@ -203,7 +203,9 @@ def test_a_hostile_name_is_text(
         assert one.verdict is not None
         told: Verdict = msgspec.structs.replace(one.verdict, sentence=name, remedy=name, evidence=(name,))
         writers = (Writer(pid=1, comm=name, bytes=1, rank=0), Writer(pid=2, comm=name, bytes=1, rank=1))
-        saves.append(msgspec.structs.replace(one, job=name, path=name, blind=(name,), verdict=told, writers=writers))
+        saves.append(
+            msgspec.structs.replace(one, job=name, path=name, limitations=(name,), verdict=told, writers=writers)
+        )
     whole = msgspec.structs.replace(run, host=hostile_names[24], checkpoints=tuple(saves))
     whole = streamed(whole, "".join(hostile_names))
     assert opened(whole, viewport={"width": 400, "height": 900}).page.evaluate(WIDER) == 0

@@ -130,9 +130,9 @@ def test_the_order_is_that_of_the_document(
 ) -> None:
     """By bytes of all checkpoints, each with its own share; what had no order is not seen."""
     one, other, unseen = (make_checkpoint(number, 100 * number, bytes=1000) for number in (1, 2, 3))
-    shares = {"order_seen_share_bytes": 0.8, "consecutive_share_bytes": 0.25, "sequential_share_bytes": 0.75}
+    shares = {"order_known_share_bytes": 0.8, "consecutive_share_bytes": 0.25, "sequential_share_bytes": 0.75}
     one = msgspec.structs.replace(one, pattern=msgspec.structs.replace(one.pattern, **shares))
-    shares = {"order_seen_share_bytes": None, "consecutive_share_bytes": 1.0, "sequential_share_bytes": 1.0}
+    shares = {"order_known_share_bytes": None, "consecutive_share_bytes": 1.0, "sequential_share_bytes": 1.0}
     other = msgspec.structs.replace(other, pattern=msgspec.structs.replace(other.pattern, **shares))
     unseen = msgspec.structs.replace(unseen, pattern=Pattern(class_=None))
     report = msgspec.structs.replace(reports["fine"], checkpoints=(one, other, unseen))

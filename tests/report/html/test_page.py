@@ -83,7 +83,7 @@ def test_a_name_does_nothing_on_the_page(
         accounts=(Account(limit=Limit.DEVICE, seconds=1, text=HOSTILE),), remedy=HOSTILE,
     )  # fmt: skip
     writers = (Writer(pid=1, comm=HOSTILE, bytes=1),)
-    one = make_checkpoint(1, 10, job=HOSTILE, path=HOSTILE, blind=(HOSTILE,), verdict=verdict, writers=writers)
+    one = make_checkpoint(1, 10, job=HOSTILE, path=HOSTILE, limitations=(HOSTILE,), verdict=verdict, writers=writers)
     report = msgspec.structs.replace(make_report([one]), host=HOSTILE)
     counted = CounterSeries(f"disk:{HOSTILE}", [one.start_ns, one.end_ns], {"write_sectors": [0, 10**6]})
     text = render(report, [counted], zone=zone)
@@ -264,7 +264,7 @@ def test_ranks_are_told_the_latest_first(make_checkpoint: Callable[..., Checkpoi
         saves.append(msgspec.structs.replace(one, writers=tuple(ranks)))
     first, second, third = rank_lateness(saves)
 
-    assert (first.rank, first.late_seconds, first.worst_seconds, first.last, first.checkpoints) == (2, 3, 2, 2, 2)
+    assert (first.rank, first.late_seconds, first.max_seconds, first.last, first.checkpoints) == (2, 3, 2, 2, 2)
     assert (second.late_seconds, third.late_seconds, second.last, third.last) == (0, 0, 0, 0)
     assert rank_lateness([make_checkpoint(1, 0)]) == []
 

@@ -159,7 +159,7 @@ def test_a_starved_sampler_is_said_of_each_save_that_it_touched(ckptprof: Ckptpr
         listed = ckptprof.call("list", "--json", "--db", str(ckptprof.database)).stdout
         found = json.loads(listed or b'{"checkpoints": []}')["checkpoints"]
         ours = [one for one in found if str(ckptprof.work) in str(one["path"])]
-        return any("the sampler was late" in sentence for one in ours for sentence in one["blind"])
+        return any("the sampler was late" in sentence for one in ours for sentence in one["limitations"])
 
     try:
         wait_until(told)

@@ -121,7 +121,7 @@ def test_a_save_in_whose_midst_it_ends_is_one_event(ckptprof: Ckptprof, done: st
         (one,) = saves(ckptprof, level, 3)
         assert one["status"] == "incomplete", level
         assert 0 < one["bytes"] <= WHOLE_BYTES * 1.02, level
-        assert any("sampler was restarted" in text for text in one["blind"]), (level, one["blind"])
+        assert any("sampler was restarted" in text for text in one["limitations"]), (level, one["limitations"])
         assert one["end_ns"] - one["start_ns"] > 10e9, level
         assert [other["status"] for other in saves(ckptprof, level, 4)] == ["complete"], level
 

@@ -28,14 +28,14 @@ class Unkillable:
 
 
 class Holder:
-    """Stands for what `_replace` needs of a loop, a trap and a recorder."""
+    """Stands for what `_replace_sampler` needs of a loop, a trap and a recorder."""
 
     def __init__(self, sampler: Unkillable, events: list[str]) -> None:
         """Take the sampler that was lost."""
         self.sampler = sampler
         self.events = events
 
-    def take(self) -> list[Any]:
+    def pop_all(self) -> list[Any]:
         """No signal comes."""
         return []
 
@@ -57,11 +57,11 @@ def test_three_that_hang_are_not_made_four(monkeypatch: pytest.MonkeyPatch, capf
         events.append("started")
         return "another"
 
-    monkeypatch.setattr(agent, "_start", start)
+    monkeypatch.setattr(agent, "_start_sampler", start)
     agent._stuck_samplers = list(samplers[:-1])
     holder = Holder(samplers[-1], events)
-    got = agent._replace(holder, "it hangs", holder, holder)
+    got = agent._replace_sampler(holder, "it hangs", holder, holder)
 
     assert got == "another"
     assert events == ["let go", "started"]
-    assert "nothing is seen until one of them has ended" in capfd.readouterr().err
+    assert "nothing is recorded until one of them exits" in capfd.readouterr().err

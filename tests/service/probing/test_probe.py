@@ -54,8 +54,8 @@ def test_a_probe_measures_and_leaves_nothing(tmp_path: Path) -> None:
     for one in found.measures:
         assert (one.missing is None) == (one.bytes_per_second is not None), one
         if one.bytes_per_second is not None:
-            assert one.bytes_per_second == pytest.approx(one.moved_bytes * 1e9 / one.spent_ns)
-    assert 0 < sum(one.moved_bytes for one in found.measures if one.work != READ) <= SIZE
+            assert one.bytes_per_second == pytest.approx(one.transferred_bytes * 1e9 / one.spent_ns)
+    assert 0 < sum(one.transferred_bytes for one in found.measures if one.work != READ) <= SIZE
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,7 +110,7 @@ sys.stdout.buffer.write(msgspec.json.encode(probe(what, halt=threading.Event(), 
 
     assert not found.complete
     assert rows["write-buffered"].ended == FULL
-    assert rows["write-buffered"].moved_bytes in (3 * MIB, 3 * MIB + 512)
+    assert rows["write-buffered"].transferred_bytes in (3 * MIB, 3 * MIB + 512)
     assert rows["write-buffered"].bytes_per_second is not None
     assert list(tmp_path.iterdir()) == []
 

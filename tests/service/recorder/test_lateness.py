@@ -131,7 +131,7 @@ def test_a_save_says_what_lateness_cost(
     assert [one.text for one in save.evidence if one.name == LATE] == (
         [f"decided while the recorder was up to {late_s} s behind"] if is_late else []
     )
-    assert any(sentence.startswith(LEFT_OUT) for sentence in save.blind) is is_brief
+    assert any(sentence.startswith(LEFT_OUT) for sentence in save.limitations) is is_brief
     assert (told[0][0] == "Late") is is_late
 
 

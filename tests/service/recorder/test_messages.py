@@ -16,7 +16,7 @@ def _checkpoint(**fields: Any) -> Checkpoint:
     values: dict[str, Any] = {
         "uid": "u", "kind": Kind.SAVE, "job": "train.py-7", "framework": None, "step": 7, "ranks": 1, "start_ns": 0,
         "end_ns": 2_000_000_000, "bytes": 100 << 20, "files": 1, "path": "/c/7.pt", "writers": (), "level": Level.POLL,
-        "pattern": Pattern(class_=None), "blind": (), "evidence": (), "confidence": 1.0,
+        "pattern": Pattern(class_=None), "limitations": (), "evidence": (), "confidence": 1.0,
     }  # fmt: skip
     return Checkpoint(**{**values, **fields})
 

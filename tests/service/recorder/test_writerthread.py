@@ -43,7 +43,7 @@ def save(number: int, size: int = 1) -> Checkpoint:
     return Checkpoint(
         uid=f"c{number}", kind=Kind.SAVE, job="j", framework=None, step=None, ranks=None, start_ns=NOW_NS + number,
         end_ns=NOW_NS + number + 1, bytes=size, files=1, path=f"/c{number}", writers=(), pattern=Pattern(class_=None),
-        level=Level.POLL, blind=(), evidence=(), confidence=0.5,
+        level=Level.POLL, limitations=(), evidence=(), confidence=0.5,
     )  # fmt: skip
 
 
@@ -238,7 +238,7 @@ def test_a_database_that_a_disk_damages_is_replaced(keep: Callable[..., Kept], *
     assert kept.stored() == ["/c2"]
     assert kept.writer.damaged_databases == 1
     with StoreReader(kept.path) as reader:
-        (moved,) = reader.report(CheckpointQuery()).watched.moved_aside
+        (moved,) = reader.report(CheckpointQuery()).watched.set_aside
     assert Path(moved).read_bytes().count(b"\xff" * 4096) >= 1
     assert not kept.complaints or "is damaged" in kept.complaints[0]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from standintrace import MIB, Desk, StandIn, activity, start_ticks
 from tests.patience import LIFETIME, wait_until
@@ -19,7 +20,7 @@ from ckptprof.service.sampler.tracing import FOLLOWED, SELECT_INTERVAL_NS, WATCH
 from ckptprof.service.sampler.watched_process import OTHERS_SAVED_NS, RHYTHM_BURSTS, WatchedProcess, has_rhythm
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.samples import FileActivity, FileLifeEvent, ProcessInfo
+from ckptprof_collectors.samples import FileActivity, FileLifeEvent, ProcessInfo, ProcessIo
 
 SECOND_NS = 1_000_000_000
 
@@ -85,7 +86,7 @@ def test_a_candidate_is_one_by_what_it_runs(
     watching = watch(population, sleeper.pid)
     watching.info = info(sleeper.pid, *runtimes, **environment)
 
-    population.sweep(SECOND_NS, [], {})
+    watching.update_signs()
 
     assert watching.is_candidate is is_candidate
 
@@ -107,7 +108,9 @@ def test_what_works_for_a_candidate_is_one(population: Population, place: str) -
         population.find(0, [])
         working = watch(population, worker)
         found_first = working.is_candidate
-        watch(population, trainer).info = info(trainer, "torch")
+        training = watch(population, trainer)
+        training.info = info(trainer, "torch")
+        training.update_signs()
         population.sweep(SECOND_NS, [], {})
         os.kill(worker, 9)
         os.killpg(process.pid, 9)
@@ -146,7 +149,7 @@ def burst(watching: WatchedProcess, now_ns: int, path: str, size_bytes: int) -> 
 
 
 def test_who_writes_large_files_at_a_rhythm_becomes_a_candidate(sleeper: subprocess.Popen[bytes]) -> None:
-    """Whatever it is."""
+    """Whatever it is; not who writes small ones."""
     watching = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=False)
     small = WatchedProcess(Process(KernelFs(), sleeper.pid), 0, keep=False)
     for number in range(1, 4):
@@ -158,6 +161,28 @@ def test_who_writes_large_files_at_a_rhythm_becomes_a_candidate(sleeper: subproc
     assert not small.is_candidate
     watching.close()
     small.close()
+
+
+@pytest.mark.parametrize(("write_bytes", "is_candidate"), [(1 << 20, True), (12_000, False)])
+def test_a_rhythm_of_large_writes_shows_in_the_counters(
+    sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, *, write_bytes: int, is_candidate: bool
+) -> None:
+    """While its files are not followed; a tree of small files is written at a rhythm, too."""
+    process = Process(KernelFs(), sleeper.pid)
+    watching = WatchedProcess(process, 0, keep=False)
+    monkeypatch.setattr(Process, "read_io", lambda _: True)
+    monkeypatch.setattr(Process, "read_stat", lambda *_: False)
+    written = 0
+    for second in range(1, 40):
+        for tenth in range(10):
+            written += 10 * MIB if second % 10 == 0 and tenth < 3 else 0
+            process.io = ProcessIo(process.pid, 1, 0, written, 0, written // write_bytes, 0, written, 0)
+            now_ns = second * SECOND_NS + tenth * SECOND_NS // 10
+            watching.sample_counters(now_ns, 4096, [])
+            watching.question_if_due(now_ns, 0, lambda _: True)
+
+    assert watching.is_candidate is is_candidate
+    watching.close()
 
 
 def test_others_share_an_allowance_and_candidates_have_their_own(sleeper: subprocess.Popen[bytes]) -> None:
@@ -223,12 +248,17 @@ def test_small_files_are_reported_of_those_that_are_followed(
     population = one.sampler._population
     population.others_of(os.getuid()).spend(100 * SECOND_NS)
     told = []
-    for candidate in (False, True):
+    opened = activity(sleeper.pid, "/tree/open", 70_000)
+    for candidate, read in (
+        (False, [created, small, large]), (False, [opened]), (False, [msgspec.structs.replace(opened, closed_ns=9)]),
+        (False, []), (True, [created, small, large]),
+    ):  # fmt: skip
         now_ns += 2 * SELECT_INTERVAL_NS
         population.watched[sleeper.pid].is_candidate = candidate
-        trace.reads = [[created, small, large]]
+        trace.reads = [read]
         told.append([s for s in one.tick(now_ns) if isinstance(s, FileActivity | FileLifeEvent)])
 
-    assert told == [[large], [created, small, large]]
+    assert [len(some) for some in told] == [1, 1, 1, 0, 3]
+    assert told[0] == [large]
     said = [processes[sleeper.pid] for processes, _ in trace.attended if sleeper.pid in processes]
-    assert said == [FOLLOWED, WATCHED, FOLLOWED]
+    assert said == [FOLLOWED, WATCHED, FOLLOWED, WATCHED, FOLLOWED]  # while a session that was reported is open, too

@@ -139,3 +139,15 @@ def test_it_is_calm_some_seconds_after_a_burst(ago_ns: int, *, calm: bool) -> No
     desk.sampler._last_burst_ns = time.monotonic_ns() - ago_ns
     assert desk.sampler.is_calm == calm
     desk.close()
+
+
+def test_free_memory_goes_back_once_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most of what a search of folders or a burst took is free soon after."""
+    desk = Desk(StandIn(), level="poll")
+    began_ns, at_s, released = time.monotonic_ns(), 0, list[int]()
+    monkeypatch.setattr(sampler_loop.heap, "release_free", lambda: released.append(at_s))
+    for at_s in range(0, 130, 10):
+        desk.tick(began_ns + at_s * SECOND_NS)
+    desk.close()
+
+    assert released == [0, 60, 120]

@@ -141,7 +141,7 @@ def hidepid(fs: KernelFs) -> Check:
 
 
 def block_devices(fs: KernelFs) -> Check:
-    """Check /proc/diskstats."""
+    """Check that /proc/diskstats lists the counters of block devices."""
     text = read_text(fs.proc / "diskstats")
     if text is None:
         fix = "in a container or unit, mount /proc whole (no ProcSubset=pid)"
@@ -222,7 +222,7 @@ def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
 
 
 def disk_free(directory: Path, *, free_bytes: int, total_bytes: int) -> Check:
-    """Check the free space."""
+    """Check the free space for the database in a directory."""
     text = f"{units.size(free_bytes)} of {units.size(total_bytes)} free at {directory}"
     fix = f"free some space: `du -xsh {directory}` shows what ckptprof uses"
     if free_bytes < 64 * _MIB:

@@ -105,11 +105,8 @@ def try_attach(
         tracer = attach(fs, family_of=(os.getpid(),), ignore=())
     except UnavailableError as error:
         text = f"no trace: {tracing.first_line(error)}; {_POLLING}"
-        return [
-            Check(
-                "trace", "warn", text, _combine_remedies(remedy_for_refusal(str(error), first_failed(pieces)), pieces)
-            )
-        ]
+        fix = _combine_remedies(remedy_for_refusal(str(error), first_failed(pieces)), pieces)
+        return [Check("trace", "warn", text, fix)]
     except Exception as error:  # noqa: BLE001 - doctor must report any failure
         text = f"no trace: {type(error).__name__}: {tracing.first_line(error)}; {_POLLING}"
         return [Check("trace", "fail", text, NEWER)]
@@ -117,7 +114,8 @@ def try_attach(
     degraded = tuple(tracer.degraded)
     tracer.close()
     hooks = ", ".join(f"{hook} ({variant})" for hook, variant in programs.items()) or "everything"
-    return [Check("trace", "ok", f"the trace level works: {hooks}"), *check_coverage("trace-sight", degraded, pieces)]
+    works = Check("trace", "ok", f"the trace level works: {hooks}")
+    return [works, *check_coverage("trace-coverage", degraded, pieces)]
 
 
 def check_coverage(name: str, degraded: Sequence[str], pieces: Sequence[Check]) -> list[Check]:
@@ -226,8 +224,8 @@ def check_recorder(
         ]
     if standing.level == "trace":
         found = [Check("watching", "ok", f"{recorder} at trace level", level="trace")]
-        return found + check_coverage("watching-sight", standing.reasons, own)
-    if standing.wish == "poll":
+        return found + check_coverage("watching-coverage", standing.reasons, own)
+    if standing.requested_level == "poll":
         return [Check("watching", "warn", f"{recorder} at poll level, as configured", _leave_poll_level(), "poll")]
     reason = "; ".join(standing.reasons) or "no reason reported"
     return [Check("watching", "warn", f"{recorder} at poll level: {reason}", _remedy(standing, own), "poll")]

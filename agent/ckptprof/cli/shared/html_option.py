@@ -43,7 +43,7 @@ _ELSEWHERE = "give a writable file"
 
 @dataclass(frozen=True)
 class HtmlPage:
-    """The requested page."""
+    """Where to write the page of `--html`, whether over a file and whether to open it."""
 
     out: str | None  # a file; None: named after the command
     force: bool

@@ -67,7 +67,7 @@ DOCUMENTS: dict[str, tuple[str, type]] = {
     "service": ("service --json", service.ActionResult),
     "show": ("show --json", CheckpointDocument),
 }
-_OPTIONAL: dict[type, tuple[str, ...]] = {Checkpoint: document.DETAIL, why.ExplainedReport: ("judged",)}
+_OPTIONAL: dict[type, tuple[str, ...]] = {Checkpoint: document.DETAIL, why.ExplainedReport: ("events",)}
 _UNREPORTED: dict[type, tuple[str, ...]] = {Checkpoint: document.OMITTED, ceiling.CeilingDocument: ceiling.UNREPORTED}
 _COMPUTED: dict[type, tuple[str, ...]] = {Checkpoint: document.DERIVED}
 

@@ -97,7 +97,7 @@ class Failures:
 
 
 def failures(text: str, option: str) -> Failures:
-    """Parse N/TIME; raises UsageError."""
+    """Parse a number of failures in a time, as `12/30d`; raises UsageError."""
     number, slash, time = text.partition("/")
     if not slash:
         raise UsageError(f"{option} {_shown(text)} has no period", hint=f"write {FAILURE_FORMS}")

@@ -24,7 +24,7 @@ PREFIX = "cp1:"  # sacctmgr of 22.05 changes comments to lower case
 
 
 class JobId(NamedTuple):
-    """A job of Slurm."""
+    """How Slurm identifies a job."""
 
     cluster: str | None  # from the environment, which the user may change; None: unknown
     number: str
@@ -36,7 +36,7 @@ class Action(str, Enum):
     WRITE = "write"  # no comment yet
     RENEW = "renew"  # ours, but older
     KEEP = "keep"  # equal, or covers more checkpoints
-    TAKEN = "taken"  # of another tool
+    FOREIGN = "foreign"  # of another tool
     UNKNOWN = "unknown"  # unknown to the accounting of this cluster
 
 
@@ -55,7 +55,7 @@ class Annotations(FleetAnswer, frozen=True, kw_only=True):
     """The comments on all Slurm jobs, by cluster and number."""
 
     is_written: bool  # else a preview
-    not_asked: str | None  # why Slurm could not be queried for current comments
+    not_queried: str | None  # why Slurm could not be queried for current comments
     jobs: tuple[Annotation, ...]
 
 
@@ -119,7 +119,7 @@ def action(note: str, now: str | None) -> Action:
     if not now.strip():
         return Action.WRITE
     if not now.startswith(PREFIX):
-        return Action.TAKEN
+        return Action.FOREIGN
     return Action.KEEP if now == note or _checkpoints(now) > _checkpoints(note) else Action.RENEW
 
 

@@ -90,7 +90,7 @@ def _on_one(storage: str, saves: Sequence[ClusterCheckpoint]) -> Iterable[Collis
         under_way = [other for other in under_way if other.whole.end_ns > one.whole.start_ns]
         for other in under_way:
             if run_of(one) != run_of(other):
-                _meet(meetings, one, other)
+                _add_overlap(meetings, one, other)
                 busy |= {one.whole.uid, other.whole.uid}
         under_way.append(one)
     runs = grouped(saves, run_of)
@@ -98,7 +98,7 @@ def _on_one(storage: str, saves: Sequence[ClusterCheckpoint]) -> Iterable[Collis
         yield _collision(storage, (runs[first], runs[second]), meeting, busy)
 
 
-def _meet(meetings: dict[tuple[str, str], _Meeting], one: ClusterCheckpoint, other: ClusterCheckpoint) -> None:
+def _add_overlap(meetings: dict[tuple[str, str], _Meeting], one: ClusterCheckpoint, other: ClusterCheckpoint) -> None:
     first, second = sorted((one, other), key=run_of)
     meeting = meetings.setdefault((run_of(first), run_of(second)), _Meeting())
     until_ns = min(one.whole.end_ns, other.whole.end_ns)

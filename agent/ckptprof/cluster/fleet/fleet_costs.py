@@ -36,7 +36,7 @@ class CostRow(msgspec.Struct, frozen=True, kw_only=True):
     allocated_gpu_seconds: Amount | None  # run_seconds times GPUs
     share: Share | None  # share of run time in which training was blocked, for runs with both known
     gpu_share: Share | None  # the same of GPU time
-    over_snia: bool | None  # gpu_share, or share without GPUs, is above 5 %
+    exceeds_snia: bool | None  # gpu_share, or share without GPUs, is above 5 %
     median_save_seconds: Amount | None  # of complete saves, by the slowest rank
     bytes_per_second: Amount | None  # median of saves
     bytes_per_second_per_gpu: Amount | None  # likewise
@@ -126,7 +126,7 @@ def row_of(name: str, mine: Sequence[ClusterCheckpoint]) -> CostRow:
         ),
         share=share,
         gpu_share=gpu_share,
-        over_snia=None if compared_share is None else compared_share > SNIA_SHARE,
+        exceeds_snia=None if compared_share is None else compared_share > SNIA_SHARE,
         median_save_seconds=figures.median(lengths) if lengths else None,
         bytes_per_second=figures.median(rates) if rates else None,
         bytes_per_second_per_gpu=per_gpu,

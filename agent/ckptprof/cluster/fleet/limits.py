@@ -38,7 +38,7 @@ class Period(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(FleetAnswer, frozen=True, kw_only=True):
-    """The limits of checkpoints."""
+    """How many checkpoints had each limit, and the time that it cost."""
 
     periods: tuple[Period, ...]  # one, or two: before and after the given time
 

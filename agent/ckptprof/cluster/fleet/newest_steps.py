@@ -29,7 +29,7 @@ class NewestRow(msgspec.Struct, frozen=True, kw_only=True):
     path: str | None
     saved_ns: int | None  # epoch nanoseconds: start of that save; None: none is restorable
     is_durable: bool | None  # on stable storage
-    seen_until_ns: int  # epoch nanoseconds: end of the monitored time of its nodes
+    observed_until_ns: int  # epoch nanoseconds: end of the monitored time of its nodes
     age_seconds: Amount | None  # of the step at that time: the work that a failure would lose
     unusable: Count  # later saves that are incomplete or may restore wrongly
     saves: Count
@@ -38,9 +38,9 @@ class NewestRow(msgspec.Struct, frozen=True, kw_only=True):
     restarts: Count  # runs of the job after the first
     resumed_seconds: Amount | None  # median time from the end of a run's newest restorable save to the end of
     # the next run's restore: recomputation or waiting
-    held_seconds: Amount | None  # median stall of a save
+    stall_seconds: Amount | None  # median stall of a save
     mttf_seconds: Amount | None  # mean time between restarts for this number of nodes, from the whole fleet
-    best_interval_seconds: Amount | None  # for this stall and mttf_seconds (Daly)
+    optimal_interval_seconds: Amount | None  # for this stall and mttf_seconds (Daly)
 
 
 class NewestSteps(FleetAnswer, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ def _row(
         path=None if whole is None else whole.path,
         saved_ns=None if whole is None else whole.start_ns,
         is_durable=None if whole is None or whole.durable_ns is None else whole.durable_ns <= until_ns,
-        seen_until_ns=until_ns,
+        observed_until_ns=until_ns,
         age_seconds=age,
         unusable=sum(whole is None or one.start_ns > whole.start_ns for one in saves),
         saves=len(saves),
@@ -133,9 +133,9 @@ def _row(
         is_overdue=None if usual is None or age is None else age > OVERDUE * usual,
         restarts=len(runs) - 1,
         resumed_seconds=figures.median(resumed) if resumed else None,
-        held_seconds=cost,
+        stall_seconds=cost,
         mttf_seconds=of_job,
-        best_interval_seconds=daly_exact(cost, of_job) if cost and of_job else None,
+        optimal_interval_seconds=daly_exact(cost, of_job) if cost and of_job else None,
     )
 
 

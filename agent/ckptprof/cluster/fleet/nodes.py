@@ -29,7 +29,7 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True):
     is_clock_synchronised: bool | None  # by its kernel, at its last checkpoint
     clock_bound_seconds: Amount | None  # error bound of its clock, likewise
     ahead_seconds: float | None  # latest offset of its save starts after the others, by its own clock
-    seen_until_ns: int | None  # epoch nanoseconds, by its own clock
+    observed_until_ns: int | None  # epoch nanoseconds, by its own clock
     gaps: Count  # intervals without records
     checkpoints: Count
     silent_seconds: Amount | None  # time for which others of its run saved after its last record; None: they did not
@@ -104,7 +104,7 @@ def _row(record: NodeRecord, ahead: float | None, silent: float | None, usual: M
         is_clock_synchronised=None if clock is None else clock.synchronised,
         clock_bound_seconds=None if bound is None else bound / _NS,
         ahead_seconds=ahead,
-        seen_until_ns=record.watched.end_ns,
+        observed_until_ns=record.watched.end_ns,
         gaps=len(record.watched.gaps),
         checkpoints=len(record.checkpoints),
         silent_seconds=silent,

@@ -30,7 +30,7 @@ def saves_and_restores(checkpoints: Iterable[ClusterCheckpoint]) -> list[Cluster
 
 
 def run_of(one: ClusterCheckpoint) -> str:
-    """Return the key of a run; without one, node and job."""
+    """Return the key of a checkpoint's run, with its restart; without a run, node and job."""
     run = one.whole.run
     if run is None:
         return f"{one.nodes[0].host}/{one.whole.job}"

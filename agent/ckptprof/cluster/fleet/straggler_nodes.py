@@ -20,7 +20,7 @@ class StragglerNode(msgspec.Struct, frozen=True, kw_only=True):
     times: Count  # times as the last node, by more than clock error
     saves: Count  # and restores across nodes with its participation
     excess_seconds: Amount  # sum of its delays after the median end of the others
-    worst_seconds: Amount  # the longest delay
+    max_seconds: Amount  # the longest delay
     waited_gpu_seconds: Amount | None  # of the other nodes, waiting
     limit: Limit | None  # its most frequent limit at these times
     jobs: tuple[str, ...]  # that waited for it
@@ -63,7 +63,7 @@ def _node(host: str, waits: Sequence[tuple[str, Straggler]], saves: int) -> Stra
         times=len(episodes),
         saves=saves,
         excess_seconds=sum(one.excess_seconds for one in episodes),
-        worst_seconds=max(one.excess_seconds for one in episodes),
+        max_seconds=max(one.excess_seconds for one in episodes),
         waited_gpu_seconds=sum(waited) if waited else None,
         limit=max(limits, key=limits.__getitem__, default=None),
         jobs=tuple(sorted({job for job, _ in waits})),

@@ -38,7 +38,7 @@ def measure_before_save(draft: Draft) -> BeforeMeasure | None:
     inflows = (draft.world.devices.links.received_bytes(start_ns, first_ns), gathered.bytes if gathered else None)
     leading_usage, grown_bytes = used[leading], [one.grown_bytes for one in used.values() if one is not None]
     return BeforeMeasure(
-        held_ns=first_ns - start_ns,
+        blocked_ns=first_ns - start_ns,
         busy=leading_usage.busy if leading_usage is not None else None,
         helpers_busy=_helpers_busy(draft, leading, (start_ns, first_ns)) if draft.stall.was_built_by_helpers else None,
         received_bytes=max((one for one in inflows if one is not None), default=None),

@@ -38,6 +38,7 @@ from ckptprof.detect.events.gathering import MANY_PARTS
 from ckptprof.detect.tolerances import MAX_POINTS, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.model.group import level_of, points_of
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.file_calls import SYNCED_ALL
 from ckptprof.detect.world.host.known_folders import parent_folder
 from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof.detect.world.world import World
@@ -136,7 +137,7 @@ def assemble(
         pattern=pattern,
         measures=measures,
         level=level_of(candidate.parts),
-        blind=(*limitations, *(() if settled else (unsettled_limitation(candidate),)), *further_limitations),
+        limitations=(*limitations, *(() if settled else (unsettled_limitation(candidate),)), *further_limitations),
         evidence=(
             *evidence,
             *stall.evidence,
@@ -214,7 +215,7 @@ def _stream(part: Transfer, known: Knowledge, clock: RecordingClock, progress: t
         start_ns=clock.wall(part.start_ns),
         end_ns=clock.wall(part.end_ns),
         class_=classify_transfer(part),
-        seen_by=part.seen_by,
+        observed_by=part.observed_by,
         progress=progress,
     )
 
@@ -279,7 +280,10 @@ def _metadata(candidate: Candidate, world: World) -> Metadata:
     calls = world.calls
     counts = {kind: calls.count_calls(candidate.processes, kind, start_ns, end_ns) for kind in _KINDS}
     return Metadata(
-        **counts, at_least=is_incomplete or not calls.is_complete_since(start_ns), data_call_ns=data_call_ns
+        **counts,
+        synced_all=calls.count_calls(candidate.processes, SYNCED_ALL, start_ns, end_ns) or None,
+        at_least=is_incomplete or not calls.is_complete_since(start_ns),
+        data_call_ns=data_call_ns,
     )
 
 

@@ -26,7 +26,7 @@ def measure_checkpoint(draft: Draft) -> Measures:
     mount = draft.world.devices.mount_of(draft.path)
     files, spent_ns, after_ns = measure_clean_up(draft)
     before = measure_before_save(draft)
-    before_ns = before.held_ns if before is not None else 0
+    before_ns = before.blocked_ns if before is not None else 0
     packing = draft.stall.packing
     return Measures(
         threads=measure_threads(draft, acts),

@@ -37,7 +37,7 @@ def describe_pattern(candidate: Candidate, histories: ProcessHistories, engine: 
         large_share_bytes=share_or_none(order.large, known),
         sequential_share_operations=sizes.sequential_share,
         consecutive_share_operations=sizes.consecutive_share,
-        order_seen_share_bytes=share_or_none(order.observed_bytes, total),
+        order_known_share_bytes=share_or_none(order.observed_bytes, total),
         operations=sizes.number,
         mean_operation_bytes=sizes.mean_bytes,
         median_operation_bytes=sizes.median_bytes,

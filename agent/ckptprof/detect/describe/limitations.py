@@ -39,7 +39,7 @@ def list_limitations(
         yield "order of page faults in mapped files: their bytes are the touched parts of the mappings"
     elif pattern.class_ is None:
         yield "order of the operations: too few samples of the positions in the files"
-    elif (pattern.order_seen_share_bytes or 0.0) < OBSERVED_SHARE:
+    elif (pattern.order_known_share_bytes or 0.0) < OBSERVED_SHARE:
         yield (
             "order of most operations: inferred from new files as long as what was written to them, or from a few "
             "large operations that transferred each byte once"

@@ -79,7 +79,7 @@ class Revisions:
             awaited.is_deleted = awaited.is_deleted or not deleted_paths.isdisjoint(awaited.paths)
 
     def record(self, candidate: Candidate, checkpoint: Checkpoint, limitations: tuple[str, ...]) -> None:
-        """Record a save that is about to be reported or deferred; `blind` lacks the sentence on durability."""
+        """Record a save that is about to be reported or deferred; `limitations` lacks the sentence on durability."""
         if checkpoint.kind is not Kind.SAVE:
             return
         if checkpoint.mode is not Mode.ASYNC:
@@ -166,14 +166,14 @@ class Revisions:
             durable_ns, evidence = awaited.wall(found.at_ns), (*checkpoint.evidence, *durability_evidence(found))
             measures = self._measures_of_writeback(awaited, found)
             return msgspec.structs.replace(
-                checkpoint, durable_ns=durable_ns, blind=limitations, evidence=evidence, measures=measures
+                checkpoint, durable_ns=durable_ns, limitations=limitations, evidence=evidence, measures=measures
             )
         if has_ended and found.unwritten_bytes and not awaited.is_deleted:
             limitations, measures = (
                 (*limitations, not_durable_limitation(found.unwritten_bytes)),
                 self._measures_of_writeback(awaited, found),
             )
-            return msgspec.structs.replace(checkpoint, blind=limitations, measures=measures)
+            return msgspec.structs.replace(checkpoint, limitations=limitations, measures=measures)
         return checkpoint
 
     def _measures_of_writeback(self, awaited: _FollowedSave, found: Durability) -> Measures:

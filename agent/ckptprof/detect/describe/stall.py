@@ -88,8 +88,8 @@ class Stall:
         if (before.received_bytes or 0) * MIN_GATHERED_FRACTION < candidate.bytes:
             return self.stall_ns, self.blocked  # ranks wait for each other without a save, too
         first_ns = min(part.first_data_ns for part in candidate.parts)
-        sent = (first_ns - before.held_ns, first_ns)
-        return self.stall_ns + before.held_ns - length(clip(self.still_spans, [sent])), merged([*self.blocked, sent])
+        sent = (first_ns - before.blocked_ns, first_ns)
+        return self.stall_ns + before.blocked_ns - length(clip(self.still_spans, [sent])), merged([*self.blocked, sent])
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class ThreadAct:
     @property
     def is_at_files(self) -> bool:
         """A sample found it in a call on files."""
-        return self.usage is not None and not _AT_FILES.isdisjoint(self.usage.looks_in)
+        return self.usage is not None and not _AT_FILES.isdisjoint(self.usage.samples_by_state)
 
     def has_taken_part(self, busy: float) -> bool:
         """Whether it was sampled at files, or used this share of the time on a CPU."""
@@ -179,7 +179,7 @@ def _bytes_of_main(draft: Draft, main: ThreadAct, transferred: int, others: list
 def _weight(act: ThreadAct) -> float:
     if act.usage is None:
         return 1.0
-    samples_in = act.usage.looks_in
+    samples_in = act.usage.samples_by_state
     data_samples = samples_in.get("data", 0) + samples_in.get("fault", 0) + _SYNC_WEIGHT * samples_in.get("sync", 0)
     return data_samples or (act.usage.on_cpu_ns or 0) / 1e12
 
@@ -226,8 +226,8 @@ def _measure(draft: Draft, act: ThreadAct) -> ThreadMeasure:
 
 def _driver_samples(draft: Draft, usage: ThreadUsage) -> dict[str, Any]:
     """Count samples in the driver of nvidia-fs, whose calls have no class, as data."""
-    samples_in = usage.looks_in
+    samples_in = usage.samples_by_state
     if draft.engine != NVFS or "other" not in samples_in:
         return {}
     rest = {word: count for word, count in samples_in.items() if word != "other"}
-    return {"looks_in": {**rest, "data": samples_in["other"] + samples_in.get("data", 0)}}
+    return {"samples_by_state": {**rest, "data": samples_in["other"] + samples_in.get("data", 0)}}

@@ -260,7 +260,7 @@ class TrainingActivity:
         return blocked
 
     def _is_blocked(self, at_ns: int, state: ThreadState, stretches: Sequence[Stretch]) -> bool:
-        """Whether a sample found it in the save; a function named `save` with the usual rhythm is still training."""
+        """Whether the thread was saving at a sample; in a function named `save`, but in rhythm, it is training."""
         return state != "training" and not (state == "named" and self._is_still_at(stretches, at_ns) is False)
 
     def _is_still_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:

@@ -230,11 +230,11 @@ def _is_mapping_by_main_thread(trainer: ProcessKey, part: Transfer, world: World
     """
     threads = world.threads
     usage = threads.usage(trainer, trainer[0], part.start_ns, part.end_ns)
-    if usage is None or not usage.looks:
+    if usage is None or not usage.samples:
         return None
-    at_files = sum(usage.looks_in.get(word, 0) for word in _AT_FILES)
-    if 2 * at_files > usage.looks:
+    at_files = sum(usage.samples_by_state.get(word, 0) for word in _AT_FILES)
+    if 2 * at_files > usage.samples:
         return True
-    if 2 * (at_files + sum(usage.looks_in.get(word, 0) for word in _RUNNING)) <= usage.looks:
+    if 2 * (at_files + sum(usage.samples_by_state.get(word, 0) for word in _RUNNING)) <= usage.samples:
         return False
     return True if len(threads.threads(trainer, part.start_ns, part.end_ns)) == 1 else None

@@ -81,7 +81,7 @@ class Combination:
 
 @dataclass(frozen=True)
 class DecisionTable:
-    """Everything that decides."""
+    """All weights, sums and overrides by which an event is classified."""
 
     rows: dict[str, Row]
     required_sums: dict[Hypothesis, float]

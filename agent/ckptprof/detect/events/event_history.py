@@ -84,7 +84,7 @@ class EventHistory:
         )
 
     def ingest(self, samples: FrameSamples, jobs: Jobs) -> None:
-        """Ingest a frame's deletions."""
+        """Ingest the deletions of files in a frame."""
         unlinked = [
             (life, life.path) for life in samples.by_kind(FileLifeEvent) if life.kind == "unlinked" and life.path
         ]
@@ -96,7 +96,7 @@ class EventHistory:
                 self.record_deletion(fact.path)
 
     def record(self, job: str, event: HistoryEvent, *, writes: bool) -> None:
-        """Record one candidate."""
+        """Record a classified event in its job's history."""
         events = self._events.touch((job, writes))
         if len(events) == MAX_PER_ITEM:
             self._path_count -= len(events.popleft().paths)
@@ -164,7 +164,7 @@ class EventHistory:
         return any(one.is_same_program(event) for one in self._resumed)
 
     def record_state(self, event: HistoryEvent) -> None:
-        """Record a reported save."""
+        """Record a reported save, for later restores by runs of the same program."""
         self._states.append(event._replace(paths=frozenset()))
 
     def states_of(self, programs: frozenset[str]) -> list[HistoryEvent]:

@@ -183,7 +183,7 @@ def _sync_end_ns(transfer: Transfer, history: ProcessHistory, end: int, synced_n
 
 
 def _is_mostly_idle(history: ProcessHistory, low: int, high: int) -> bool:
-    busy = [i.busy for i in history.between(low, high) if i.busy is not None]
+    busy = [i.busy for i in history.between(low, high) if i.busy >= 0]
     return not busy or sum(busy) / len(busy) < MAX_SYNC_BUSY_SHARE
 
 

@@ -57,7 +57,7 @@ class _WrittenBytes(NamedTuple):
     search_span: Span  # the time over which counters are summed for it
 
     def merged_with(self, other: _WrittenBytes) -> _WrittenBytes:
-        """Return both together."""
+        """Return the sum of two writes, from the first to the last of both."""
         span = min(self.span[0], other.span[0]), max(self.span[1], other.span[1])
         first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
         search_span = min(self.search_span[0], other.search_span[0]), max(self.search_span[1], other.search_span[1])

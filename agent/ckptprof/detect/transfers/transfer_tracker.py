@@ -221,7 +221,7 @@ def _unexplained(transfers: Sequence[Transfer], traced_transfers: TracedTransfer
 
 def _explaining(polled: Transfer, traced_transfers: TracedTransfers) -> list[TracedTransfer]:
     """Return the traced transfers of its file and time: of its own process, or of any if it was only credited."""
-    by_whom = None if polled.seen_by in _INFERRED and not polled.is_mapped else polled.process
+    by_whom = None if polled.observed_by in _INFERRED and not polled.is_mapped else polled.process
     nearby = traced_transfers.transfers_near(polled.file, *polled.span, by_whom)
     if polled.is_mapped:
         return [exact for exact in nearby if exact.faulted_bytes > 0]

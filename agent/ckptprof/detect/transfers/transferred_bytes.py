@@ -47,7 +47,7 @@ def estimate_bytes(transfer: Transfer, history: ProcessHistory, edges: tuple[int
 
 
 def _read_bytes(transfer: Transfer, transferred: int) -> int:
-    """Return the bytes read by calls, by the position and the process counters."""
+    """Estimate the bytes read by calls, from the position and `transferred`, the process's own count."""
     size = transfer.size
     reached = max((sample.position for sample in transfer.samples), default=0)
     if transferred <= 0 or (reached <= 0 and transferred < WHOLE_SHARE * size):

@@ -110,7 +110,7 @@ def _find_reader(
                 last_ns=opening.closed_ns,
                 before_ns=opening.opened_ns,
                 closed_ns=opening.closed_ns,
-                seen_by="opening",
+                observed_by="opening",
                 size=opening.size,
             )
     return None

@@ -41,7 +41,7 @@ class FileState(NamedTuple):
 
     @property
     def file(self) -> FileKey:
-        """The device and inode."""
+        """The file, by device and inode."""
         return self.fact.device, self.fact.inode
 
 
@@ -99,7 +99,7 @@ def find_unobserved_write(
                 before_ns=start_ns,
                 fact=msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1]),
                 fact_at_ns=at_ns,
-                seen_by="directory",
+                observed_by="directory",
                 size=fact.size,
             )
     return None

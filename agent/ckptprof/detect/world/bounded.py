@@ -14,7 +14,7 @@ V = TypeVar("V")
 
 
 class Bounded(OrderedDict[K, V]):
-    """At most `most` entries, in the order of their last update."""
+    """At most `limit` entries, in the order of their last update."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Bounded(OrderedDict[K, V]):
 
 
 class Latest(Generic[K, V]):
-    """The newest items, at most `most`: in order, and by key."""
+    """The newest items, at most `limit`: in order, and by key."""
 
     def __init__(self, limit: int, key: Callable[[V], K], last_ns: Callable[[V], int]) -> None:
         """`key` returns the key of an item, which must never change, `last_ns` its time."""

@@ -5,14 +5,14 @@ the memory limit is reached they are thinned, so that the distance of two sample
 counter that was not sampled keeps its last value: collectors only report changes, and `add` gets the time until which
 nothing had changed.
 Between two samples counters are interpolated as if they grew evenly. `difference` does that at both edges.
-`measured` prefers the samples next to the edges, since a counter shows work only after it is done; and
-`around` takes them without interpolation, up to the next change.
+`measure` prefers the samples next to the edges, since a counter shows work only after it is done; and
+`values_around` takes them without interpolation, up to the next change.
 
 Invariant: times rise, and the first `rising` counters never fall. If one does, the thing was replaced (a device, an
 interface) and the history starts again: nothing is known of the time before.
 
 Example: a disk that had written 10 MB at 1 s and 30 MB at 3 s has written 5 MB between 1.5 s and 2 s by `difference`,
-and 20 MB in the same time by `around` and `measured`.
+and 20 MB in the same time by `values_around` and `measure`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from ckptprof.detect.world.spans import Span, merged
 from ckptprof_collectors.samples import FileLifeEvent
 
 KINDS = ("created", "emptied", "closed-written", "renamed", "unlinked", "synced")
+SYNCED_ALL = "synced-all"  # of those that synced: syncfs(2), sync(2)
 _NAMING_KINDS = ("renamed", "unlinked", "synced")
 MAX_EVENTS = 327_680  # 16 bytes each
 
@@ -83,8 +84,9 @@ class FileCalls:
         """Ingest one event of the trace."""
         if event.kind not in KINDS:
             return
-        self._calls.touch(((event.pid, event.start_ticks), event.kind)).add(event)
-        self._count += 1
+        for kind in (event.kind, SYNCED_ALL) if event.kind == "synced" and event.inode is None else (event.kind,):
+            self._calls.touch(((event.pid, event.start_ticks), kind)).add(event)
+            self._count += 1
         while self._count > MAX_EVENTS:
             stalest = next(iter(self._calls))
             ends_ns = self._calls[stalest].ends_ns

@@ -67,7 +67,7 @@ class Jobs(Processes):
         self._ranked: dict[ProcessKey, int] = {}  # the living processes that carry a rank
 
     def observe(self, info: ProcessInfo) -> None:
-        """Ingest a description."""
+        """Ingest the description of a process: its program, parent, rank and libraries."""
         key = key_of(info)
         known = self._infos.get(key)
         described = self._describe(info)

@@ -20,11 +20,12 @@ interval (10 MB in 100 ms) the first 5 MB took 50 ms: the run is 50 to 200 ms, 1
 
 from __future__ import annotations
 
-import itertools
+import struct
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from operator import add, itemgetter
+from dataclasses import InitVar, dataclass, field
+from operator import add
 from typing import NamedTuple
 
 import msgspec
@@ -56,14 +57,16 @@ class ProcessInterval(NamedTuple):
     minor_faults: int = 0  # pages mapped from memory; remains after they are unmapped
     major_faults: int = 0  # pages that had to be fetched for a mapping, of whatever file
     grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
-    busy: float | None = None  # share of one core that the process used
+    busy: float = -1.0  # share of one core that the process used; negative: not observed
 
     def transferred(self, *, writes: bool) -> int:
         """Bytes that are evidence of writing or of reading."""
         return self.new_written_bytes if writes else self.read_bytes
 
 
-_START_NS, _END_NS = itemgetter(0), itemgetter(1)  # of an interval
+_ROW, _START = struct.Struct("=13qd"), struct.Struct("=q")  # an interval, and its start
+_WIDTH = len(ProcessInterval._fields)
+_LARGEST = (1 << 63) - 1
 
 
 class ActivityRun(NamedTuple):
@@ -101,19 +104,48 @@ class _EarlyBytes:
 class ProcessHistory:
     """The recent intervals of one process."""
 
-    intervals: list[ProcessInterval] = field(
-        default_factory=list
-    )  # an empty deque allocates 64, and most processes transfer little
+    initial: InitVar[Iterable[ProcessInterval]] = ()
     last_io: ProcessIo | None = None
     last_stat: ProcessStat | None = None
     first_ns: int = 0  # the first tick at which its bytes were read
     last_ns: int = 0  # the last tick at which the process was read, changed or not
     child_counters: list[tuple[int, ProcessIo]] = field(default_factory=list)  # (exit time, counters) of children
+    ends_ns: array[int] = field(default_factory=lambda: array("q"))  # of its intervals
+    _rows: bytearray = field(default_factory=bytearray)  # the intervals, in a quarter of the memory of objects
     _grown_bytes: int = 0  # not yet in an interval
     _cached_runs: tuple[int, int, list[ActivityRun]] | None = None  # (how many intervals, the end of the last, runs)
     _fetched: _EarlyBytes = field(default_factory=_EarlyBytes)
     _dirtied: _EarlyBytes = field(default_factory=_EarlyBytes)
     _child_exit_times: list[int] = field(default_factory=list)  # when children ended
+
+    def __post_init__(self, initial: Iterable[ProcessInterval]) -> None:
+        for interval in initial:
+            self._append(interval)
+
+    @property
+    def intervals(self) -> list[ProcessInterval]:
+        """The recent intervals, in the order of time."""
+        return self._slice(0, len(self.ends_ns))
+
+    def _slice(self, first: int, end: int) -> list[ProcessInterval]:
+        return list(map(ProcessInterval._make, _ROW.iter_unpack(self._rows[first * _ROW.size : end * _ROW.size])))
+
+    def _append(self, interval: ProcessInterval) -> None:
+        limited = (max(-_LARGEST, min(value, _LARGEST)) for value in interval[:-1])  # of a damaged recording
+        self._rows += _ROW.pack(*limited, interval.busy)
+        self.ends_ns.append(min(interval.end_ns, _LARGEST))
+
+    def _places_between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        first = bisect_right(self.ends_ns, start_ns)
+        last = bisect_left(self.ends_ns, end_ns, first)
+        overlaps = last < len(self.ends_ns) and _START.unpack_from(self._rows, last * _ROW.size)[0] < end_ns
+        return first, last + overlaps
+
+    def _sum_between(self, name: str, start_ns: int, end_ns: int) -> int:
+        first, end = (
+            at * _WIDTH + ProcessInterval._fields.index(name) for at in self._places_between(start_ns, end_ns)
+        )
+        return sum(memoryview(self._rows).cast("q")[first:end:_WIDTH])
 
     def observe(
         self, at_ns: int, previous_tick_ns: int, io: ProcessIo | None, stat: ProcessStat | None, ticks_per_second: int
@@ -150,16 +182,16 @@ class ProcessHistory:
             self._grown_bytes, busy,
         )  # fmt: skip
         self._grown_bytes = 0
-        self.intervals.append(interval)
+        self._append(interval)
         return interval
 
     def writing_runs(self) -> list[ActivityRun]:
         """Find the runs of writing; cached, since tens of thousands of files may query them."""
-        last_ns = self.intervals[-1].end_ns if self.intervals else 0
+        last_ns = self.ends_ns[-1] if self.ends_ns else 0
         cached = self._cached_runs
-        if cached is None or cached[:2] != (len(self.intervals), last_ns):
+        if cached is None or cached[:2] != (len(self.ends_ns), last_ns):
             found = find_runs((one.start_ns, one.end_ns, one.new_written_bytes) for one in self.intervals)
-            cached = self._cached_runs = (len(self.intervals), last_ns, found)
+            cached = self._cached_runs = (len(self.ends_ns), last_ns, found)
         return cached[2]
 
     def add_child_counters(self, at_ns: int, io: ProcessIo) -> None:
@@ -198,17 +230,16 @@ class ProcessHistory:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop intervals that ended before a time."""
-        if self.intervals and self.intervals[0].end_ns < at_ns:
-            self.intervals = list(itertools.dropwhile(lambda interval: interval.end_ns < at_ns, self.intervals))
+        count = bisect_left(self.ends_ns, at_ns)
+        del self._rows[: count * _ROW.size], self.ends_ns[:count]
 
     def between(self, start_ns: int, end_ns: int) -> list[ProcessInterval]:
         """Select the intervals that overlap a time."""
-        first = bisect_right(self.intervals, start_ns, key=_END_NS)
-        return self.intervals[first : bisect_left(self.intervals, end_ns, first, key=_START_NS)]
+        return self._slice(*self._places_between(start_ns, end_ns))
 
     def returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes returned by its read calls in the intervals that overlap a time."""
-        return sum(interval.returned_bytes for interval in self.between(start_ns, end_ns))
+        return self._sum_between("returned_bytes", start_ns, end_ns)
 
     def bulk_returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes that it may have read of large files not observed open: small calls return modules, logs and /proc."""
@@ -217,7 +248,7 @@ class ProcessHistory:
 
     def wrote_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes written in the intervals that overlap a time."""
-        return sum(interval.new_written_bytes for interval in self.between(start_ns, end_ns))
+        return self._sum_between("new_written_bytes", start_ns, end_ns)
 
 
 class ProcessHistories(dict[ProcessKey, ProcessHistory]):
@@ -237,13 +268,13 @@ def _rise(before: int | None, after: int | None) -> int:
     return after - before if before is not None and after is not None else 0
 
 
-def _busy(before: ProcessStat | None, after: ProcessStat | None, span_ns: int, ticks_per_second: int) -> float | None:
+def _busy(before: ProcessStat | None, after: ProcessStat | None, span_ns: int, ticks_per_second: int) -> float:
     if before is None or span_ns <= 0:
-        return None
+        return -1.0
     if after is None:
         return 0.0  # nothing changed at all: it did not run
     ticks = after.user_ticks + after.system_ticks - before.user_ticks - before.system_ticks
-    return ticks / ticks_per_second / (span_ns / 1e9) if ticks >= 0 else None
+    return ticks / ticks_per_second / (span_ns / 1e9) if ticks >= 0 else -1.0
 
 
 def _difference(before: ProcessIo | None, after: ProcessIo | None) -> tuple[int, int, int, int, int, int] | None:

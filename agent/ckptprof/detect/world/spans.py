@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -23,7 +23,7 @@ def merged(spans: Iterable[Span], gap_ns: int = 0) -> list[Span]:
 
 
 def clip(spans: Iterable[Span], frames: Iterable[Span]) -> list[Span]:
-    """Clip spans to frames; O(log n) each, and what overlaps."""
+    """Cut the spans down to the parts of them within `frames`: O(log n) for each, and for each overlap."""
     ordered = sorted(frames)
     ends = list(accumulate((end_ns for _, end_ns in ordered), max))
     pairs = (
@@ -53,7 +53,7 @@ class LatestEnds:
         self._ends: list[int] = []  # ascending, too: a span that starts and ends earlier than another is dropped
 
     def add(self, span: Span) -> None:
-        """Add a span."""
+        """Add a span; one within another is ignored, and those within it are dropped."""
         start_ns, end_ns = span
         at = bisect_left(self._starts, start_ns)
         if at and self._ends[at - 1] >= end_ns:
@@ -102,7 +102,7 @@ class SpanIndex(Generic[T]):
         self._number = 0
 
     def add(self, span: Span, item: T) -> None:
-        """Add an item."""
+        """Add an item with its span."""
         self._number += 1
         row = self._rows.setdefault(max(0, span[1] - span[0]).bit_length(), [])
         insort(row, (span[0], self._number, span[1], item))

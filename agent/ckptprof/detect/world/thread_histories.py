@@ -31,8 +31,8 @@ class ThreadUsage(NamedTuple):
     user_ns: int | None
     system_ns: int | None
     block_delay_ns: int | None
-    looks: int
-    looks_in: dict[str, int]
+    samples: int
+    samples_by_state: dict[str, int]
 
 
 class _ThreadHistory(CounterHistory):
@@ -221,8 +221,8 @@ class ThreadHistories:
             user_ns=clamp_to_span(user_ns, span_ns),
             system_ns=clamp_to_span(system_ns, span_ns),
             block_delay_ns=clamp_to_span(blocked * self._tick_ns, span_ns) if thread.has_delays else None,
-            looks=sum(states.values()),
-            looks_in=states,
+            samples=sum(states.values()),
+            samples_by_state=states,
         )
 
     def _split(self, on_cpu_ns: float | None, user: float, system: float) -> tuple[float | None, float | None]:

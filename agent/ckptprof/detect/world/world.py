@@ -9,8 +9,7 @@ from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
-from ckptprof.detect.world.host.gpu_traffic import GpuTraffic
-from ckptprof.detect.world.host.gpudirect_history import GpuDirectHistory
+from ckptprof.detect.world.host.gpu_traffic import GpuDirectHistory, GpuTraffic
 from ckptprof.detect.world.host.host_memory import HostMemoryHistory
 from ckptprof.detect.world.host.known_folders import KnownFolders
 from ckptprof.detect.world.jobs import Jobs
@@ -75,7 +74,7 @@ class World:
         return self._read_ns["processes"]
 
     def ingest(self, frame: Frame) -> FrameSamples:
-        """Ingest a frame and return its samples by kind, those of files still unused; call `end` afterwards."""
+        """Ingest a frame and return its samples; then files use theirs, and `ingest_exits` follows."""
         self.clock.update(frame.at_ns, frame.wall_ns)
         samples = FrameSamples(frame, self._read_ns)
         samples.replace_samples(FileFact, self.clock.unset_stamps)
@@ -198,7 +197,7 @@ class World:
     @property
     def interval_count(self) -> int:
         """Number of retained intervals of all processes."""
-        return sum(len(history.intervals) for history in self.histories.values())
+        return sum(len(history.ends_ns) for history in self.histories.values())
 
     def drop_stalest(self) -> list[ProcessKey]:
         """Drop the half of too many processes that was read longest ago; return them. Their exits are not reported."""

@@ -16,16 +16,15 @@ Theory of operation
    time that it can explain for an account (`AttributedTime`: a cause, a limit, a text) and leaves the rest. It may
    reassign time from one part to another.
 4. Time that no step claims is unexplained. It lowers the confidence of the verdict.
-5. Time before the first byte and after the last one (`outside`) is not part of the span. It has its own accounts, which
+5. Time runnable belongs to the work that waited for the CPU, if that work matters by itself (`_with_waits`): removing
+   the work removes its waits. The rest is `cpu`.
+6. Time before the first byte and after the last one (`outside`) is not part of the span. It has its own accounts, which
    are added.
 
 No step claims a second twice, loses one or creates one: tests/diagnose/test_verdict_properties.py.
 
 A new class of time needs a name in `Part`, a line in `path` that separates it from the part that contained it, and a
-row in `ORDER`. Example: swapping. A thread that waits for its own memory is asleep in a page fault, which is `FAULT`
-where a sample shows it and `REST` elsewhere. For a save, `copying` claims the former, and `unknown_wait` or `gathering`
-may claim the latter. So `Part.SWAPPED` would come next to `FAULT`, and its row before `names`, because reading memory
-back from a disk is not work of the file system.
+row in `ORDER`.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts import claims, outside, ranks
 from ckptprof.diagnose.accounts.claims import Claim, ClaimInputs
-from ckptprof.diagnose.accounts.parts import STORED, Part, Parts
+from ckptprof.diagnose.accounts.parts import RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share, critical
 from ckptprof.diagnose.causes import AttributedTime, Cause, Wait
-from ckptprof.diagnose.context import CheckpointContext
+from ckptprof.diagnose.context import MOMENT_SECONDS, SLIGHT, CheckpointContext
 from ckptprof.verdicts import Limit
 
 ORDER: tuple[Callable[[ClaimInputs, Parts], Claim], ...] = (
@@ -53,14 +52,13 @@ ORDER: tuple[Callable[[ClaimInputs, Parts], Claim], ...] = (
     claims.dirty,
     claims.faults,
     claims.unknown_wait,
-    # Device, network or server. Before the waits for a CPU: a thread that sleeps often wakes up often, and waits then.
+    # Device, network or server, and the other ranks. Before the waits for a CPU: who sleeps often wakes up often.
     claims.stored,
-    claims.queued,
+    claims.gathering,
     claims.copying,
     claims.own_code,
-    claims.starved,
-    # Sleep outside file calls: for the job's other ranks and threads, where there is evidence.
-    claims.gathering,
+    claims.waits,
+    # Sleep outside file calls: for the other threads of the job, where there is evidence.
     claims.lock,
     claims.paused,
     claims.unexplained,
@@ -90,14 +88,21 @@ class Accounting:
         return sum(one.seconds for one in self.accounts if self.storage is not None and one.cause is self.storage.cause)
 
     @property
-    def quiet_seconds(self) -> float:
-        """Length of the path without waits for a CPU."""
-        return self.seconds - self.of(Limit.CPU)
+    def runnable(self) -> float:
+        """Seconds waiting for a CPU, whatever account they belong to."""
+        return sum(one.runnable for one in self.accounts)
+
+    @property
+    def bars(self) -> list[tuple[Limit | None, float]]:
+        """The limits with their seconds, largest first; None: unexplained time."""
+        sums: dict[Limit | None, float] = {}
+        for one in self.accounts:
+            sums[one.limit] = sums.get(one.limit, 0.0) + one.seconds
+        return sorted(sums.items(), key=lambda pair: -pair[1])
 
     def share_of(self, limit: Limit | None) -> float:
-        """Return the share of a limit in the path without CPU waits; for CPU waits in the whole path."""
-        whole = self.seconds if limit is Limit.CPU else self.quiet_seconds
-        return self.of(limit) / whole if whole > 0 else 0.0
+        """Return the share of a limit in the path."""
+        return self.of(limit) / self.seconds if self.seconds > 0 else 0.0
 
     def waited_for(self, limit: Limit | None) -> Wait | None:
         """Return the storage wait if it has this limit, else None."""
@@ -122,7 +127,7 @@ def account(context: CheckpointContext) -> Accounting:
     blocked = outside.blocked_by(context, outside.blocked_before(context), ran)
     found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(context, ran), outside.packed(context, ran),
              AttributedTime(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
-    largest = tuple(sorted(_merged(found), key=lambda one: -one.seconds))
+    largest = tuple(sorted(_with_waits(_merged(found)), key=lambda one: -one.seconds))
     return Accounting(largest, context, path, inside.storage, late, only, inside.on_cpu)
 
 
@@ -131,7 +136,9 @@ def claimed(inputs: ClaimInputs, parts: Parts) -> Claim:
     found = Claim(parts)
     for step in ORDER:
         claim = step(inputs, found.left)
-        spent, on_cpu = (*found.charges, *claim.charges), found.on_cpu + claim.on_cpu
+        waited = found.left.of(*RUNNABLE) - claim.left.of(*RUNNABLE) - claim.paced
+        charges = [replace(one, runnable=one.runnable or waited) for one in claim.charges]
+        spent, on_cpu = (*found.charges, *charges), found.on_cpu + claim.on_cpu
         found = Claim(claim.left, spent, claim.storage or found.storage, on_cpu)
     return found
 
@@ -154,8 +161,24 @@ def _merged(found: Sequence[AttributedTime]) -> list[AttributedTime]:
     for one in found:
         key = one.cause, one.limit, one.text
         if one.seconds:
-            merged[key] = replace(one, seconds=one.seconds + merged[key].seconds) if key in merged else one
+            known = merged.get(key, replace(one, seconds=0.0, runnable=0.0))
+            merged[key] = replace(one, seconds=one.seconds + known.seconds, runnable=one.runnable + known.runnable)
     return list(merged.values())
+
+
+def _with_waits(found: Sequence[AttributedTime]) -> list[AttributedTime]:
+    """Assign waits for a CPU to the work that waited, if its account takes half a second and a tenth of the path."""
+    least = max(MOMENT_SECONDS, SLIGHT * sum(one.seconds for one in found))
+    on_cpu: dict[Limit | None, float] = {}
+    for one in found:
+        on_cpu[one.limit] = on_cpu.get(one.limit, 0.0) + one.seconds - one.runnable
+    slow = {one.cause for one in found if one.limit not in (None, Limit.NONE) and on_cpu[one.limit] >= least}
+    waits = {one.work: one.seconds for one in found if one.work in slow}
+    return [
+        replace(one, seconds=one.seconds + waits.get(one.cause, 0.0), runnable=one.runnable + waits.get(one.cause, 0.0))
+        for one in found
+        if one.work not in waits
+    ]
 
 
 def _shared(one: AttributedTime, only: ranks.SingleWriter, storage: Wait | None) -> AttributedTime:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.network_evidence import could_bypass_cache
 from ckptprof.diagnose.accounts.outside import deletion_text
-from ckptprof.diagnose.accounts.parts import IDLE, STORED, Part, Parts
+from ckptprof.diagnose.accounts.parts import IDLE, RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share
-from ckptprof.diagnose.accounts.ranks import LateRank, number_of_ranks
+from ckptprof.diagnose.accounts.ranks import LateRank
 from ckptprof.diagnose.accounts.storage_waits import resolve, throttle
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause, Wait
 from ckptprof.diagnose.context import MOST, NS, SLIGHT, CheckpointContext, or_zero, seconds
@@ -57,6 +57,7 @@ class Claim(NamedTuple):
     charges: tuple[AttributedTime, ...] = ()
     storage: Wait | None = None  # the storage wait, if any
     on_cpu: float = 0.0  # seconds on CPU that are part of such a wait now
+    paced: float = 0.0  # seconds runnable in which a limit on the device applied anyway
 
 
 def deletion(inputs: ClaimInputs, parts: Parts) -> Claim:
@@ -132,7 +133,8 @@ def dirty(inputs: ClaimInputs, parts: Parts) -> Claim:
         return Claim(parts.reassign(_paced_seconds(context, parts, waiting), Part.QUEUED, Part.DATA))
     paced_seconds, left = left.claim(_paced_seconds(context, parts, paused), Part.QUEUED)
     text = f"blocked by the limit on dirty pages ({size(threshold)}, checkpoint {size(context.transferred_bytes)})"
-    return _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced_seconds, text)
+    claim = _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced_seconds, text)
+    return claim._replace(paced=paced_seconds)
 
 
 def _is_lowered(context: CheckpointContext) -> bool:
@@ -223,14 +225,6 @@ def stored(inputs: ClaimInputs, parts: Parts) -> Claim:
     return Claim(left, (AttributedTime(found.cause, found.limit, waiting + wakeups, found.text),), found)
 
 
-def queued(_: ClaimInputs, parts: Parts) -> Claim:
-    """Claim the time runnable in the kernel without a CPU."""
-    spent = parts.of(Part.QUEUED)
-    return _claimed(
-        parts.without(Part.QUEUED), Cause.QUEUED, Limit.CPU, spent, "runnable inside a system call, waiting for a CPU"
-    )
-
-
 def copying(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Claim the CPU time of copying data; it is no limit at the speed of memory."""
     context = inputs.context
@@ -256,10 +250,18 @@ def own_code(inputs: ClaimInputs, parts: Parts) -> Claim:
     return _claimed(parts.without(Part.USER), Cause.OWN_CODE, Limit.SERIALIZE, parts.of(Part.USER), text)
 
 
-def starved(_: ClaimInputs, parts: Parts) -> Claim:
-    """Claim the time in which the thread's own code waited for a CPU."""
-    spent = parts.of(Part.STARVED)
-    return _claimed(parts.without(Part.STARVED), Cause.STARVED, Limit.CPU, spent, WITHOUT_CPU)
+def waits(_: ClaimInputs, parts: Parts) -> Claim:
+    """Claim the remaining time runnable without a CPU: in the kernel mostly while copying, and in the thread's code."""
+    kernel = "runnable inside a system call, waiting for a CPU"
+    found = (
+        AttributedTime(cause, Limit.CPU, spent, text, runnable=spent, work=work)
+        for part, cause, text, work in (
+            (Part.QUEUED, Cause.QUEUED, kernel, Cause.COPYING),
+            (Part.STARVED, Cause.STARVED, WITHOUT_CPU, Cause.OWN_CODE),
+        )
+        if (spent := parts.of(part)) > 0
+    )
+    return Claim(parts.without(*RUNNABLE), tuple(found))
 
 
 def _own_code_text(context: CheckpointContext, thread: ThreadMeasure | None) -> str:
@@ -287,12 +289,13 @@ def gathering(inputs: ClaimInputs, parts: Parts) -> Claim:
     received = max((one.received_bytes for one in context.measures.links), default=0)
     if not asleep or not context.is_save:
         return Claim(parts)
-    slight = asleep < SLIGHT * context.span or number_of_ranks(context) == 1  # then no other rank sent it
+    slight = asleep < SLIGHT * context.span or context.ranks == 1  # then no other rank sent it
     if slight or context.is_remote or received < MOST * context.checkpoint.bytes or not received:
         left = parts.without(Part.NETWORK)
         return _claimed(left, Cause.MESSAGES, Limit.GATHER, in_sends, "waiting in sends and receives")
     text = f"waiting outside file calls, while {size(received)} arrived over the network"
-    return _claimed(parts.without(Part.NETWORK, *IDLE), Cause.STATE_RECEIVED, Limit.GATHER, asleep, text)
+    wakeups, left = parts.claim(_wakeup_seconds(parts, asleep), Part.QUEUED)
+    return _claimed(left.without(Part.NETWORK, *IDLE), Cause.STATE_RECEIVED, Limit.GATHER, asleep + wakeups, text)
 
 
 def lock(inputs: ClaimInputs, parts: Parts) -> Claim:
@@ -328,14 +331,14 @@ def lock(inputs: ClaimInputs, parts: Parts) -> Claim:
 def paused(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Claim requested sleep: no limit, unless the thread may have polled for other ranks."""
     slept = parts.of(Part.SLEEP)
-    if number_of_ranks(inputs.context) > 1 or not slept:
+    if inputs.context.ranks > 1 or not slept:
         return Claim(parts)
     text = "sleeping by its own request: a pause, a rate limit or a polling loop"
     return _claimed(parts.without(Part.SLEEP), Cause.PAUSED, Limit.NONE, slept, text)
 
 
 def unexplained(_: ClaimInputs, parts: Parts) -> Claim:
-    """Claim the remaining time."""
+    """Claim the time that no other claim has explained."""
     spent = parts.total
     if spent < _ROUNDING_SECONDS:
         return Claim(parts)

@@ -229,6 +229,7 @@ def _queued(context: CheckpointContext, mount: MountMeasure, data: _Requests, wa
         not context.is_save
         or mount.connections != 1
         or not slots
+        or (context.link is not None and context.link.kind == "loopback")  # its server is this host
         or not data.total_seconds
         or data.queued_seconds < MOST * data.total_seconds
     ):
@@ -245,7 +246,8 @@ def _queued(context: CheckpointContext, mount: MountMeasure, data: _Requests, wa
         f"connection of the mount: {sent:.1f} of {slots:,.0f} slots in use at the server{behind}"
     )
     free = f"the server took only {latency(data.answer)} for each"
-    return Wait(cause=Cause.ONE_CONNECTION, limit=Limit.SINGLE_WRITER, facts=(text,), excluded=(free,))
+    limit = Limit.SINGLE_WRITER if context.ranks > 1 else Limit.NETWORK
+    return Wait(cause=Cause.ONE_CONNECTION, limit=limit, facts=(text,), excluded=(free,))
 
 
 def _answered(context: CheckpointContext, data: _Requests) -> Wait | None:
@@ -321,7 +323,7 @@ def _unreachable_target(context: CheckpointContext, waiting: float) -> ServerMea
 
 
 def target_wait(context: CheckpointContext, waiting: float) -> Wait | None:
-    """Return what the targets show for `waiting` seconds; None: not observed, or not decisive."""
+    """Explain `waiting` seconds by the storage targets: slow or lost, small requests, few slots; None: none of them."""
     mount = context.measures.mount
     if mount is None or waiting <= 0:
         return None

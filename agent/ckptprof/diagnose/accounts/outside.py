@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ckptprof import units
-from ckptprof.diagnose.accounts.ranks import number_of_ranks, ranks_here, single_writer
+from ckptprof.diagnose.accounts.ranks import single_writer
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause
 from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero, rate_of, seconds
 from ckptprof.figures import stall_seconds
@@ -48,7 +48,7 @@ def deleted_after(context: CheckpointContext) -> str | None:
 
 
 def deletion_text(context: CheckpointContext) -> str:
-    """Describe the deletion."""
+    """Describe the deletion of older checkpoints, with the number of files if known."""
     return f"deleting {_deleted(context)} synchronously"
 
 
@@ -65,12 +65,12 @@ def blocked_before(context: CheckpointContext) -> float:
     first_ns = context.checkpoint.moments.first_data_ns or context.checkpoint.start_ns
     first_ns = max(first_ns, context.checkpoint.start_ns)
     inside = min(first_ns - context.checkpoint.start_ns, context.checkpoint.end_ns - context.checkpoint.start_ns) / NS
-    blocked = max(0.0, (seconds(before.held_ns) or 0.0) - max(0.0, inside))
+    blocked = max(0.0, (seconds(before.blocked_ns) or 0.0) - max(0.0, inside))
     return min(blocked, _max_blocked(context, state_arrived=_state_arrived(context, before)))
 
 
 def _state_arrived(context: CheckpointContext, before: BeforeMeasure) -> bool:
-    few = single_writer(context) is not None or ranks_here(context) == 1
+    few = single_writer(context) is not None or context.ranks_here == 1
     return few and or_zero(before.received_bytes) >= _MIN_STATE_SHARE * max(1.0, context.checkpoint.bytes)
 
 
@@ -88,7 +88,7 @@ def _max_blocked(context: CheckpointContext, *, state_arrived: bool) -> float:
     stall = stall_seconds(context.checkpoint)
     if stall is None:
         return 0.0
-    if state_arrived and number_of_ranks(context) > 1:
+    if state_arrived and context.ranks > 1:
         return most
     after = deletion(context)[1] + or_zero(seconds(context.measures.packed_ns))
     return min(most, stall if context.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
@@ -108,7 +108,7 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
         found.append(AttributedTime(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, text))
         blocked -= waited
     whole = max(1.0, context.checkpoint.bytes)
-    blocked_whole = seconds(before.held_ns) or blocked
+    blocked_whole = seconds(before.blocked_ns) or blocked
     grown = or_zero(before.grown_bytes) * min(
         1.0, blocked / blocked_whole if blocked_whole else 1.0
     )  # of the time that counts
@@ -164,7 +164,12 @@ def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:
     return [
         AttributedTime(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
         AttributedTime(
-            Cause.STARVED_AFTER, Limit.CPU, after * (1 - had_cpu), f"parsing what was read, but {WITHOUT_CPU}"
+            Cause.STARVED_AFTER,
+            Limit.CPU,
+            after * (1 - had_cpu),
+            f"parsing what was read, but {WITHOUT_CPU}",
+            runnable=after * (1 - had_cpu),
+            work=Cause.PARSED,
         ),
     ]
 

@@ -32,6 +32,7 @@ class Part(Enum):
 
 CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # timed by the trace
 STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may cause
+RUNNABLE = (Part.QUEUED, Part.STARVED)  # waits for a CPU
 IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits outside I/O
 BUSY = tuple(part for part in Part if part not in IDLE)
 
@@ -52,11 +53,11 @@ class Parts:
         return sum(self.seconds.get(part, 0.0) for part in parts)
 
     def without(self, *parts: Part) -> Parts:
-        """Remove some parts."""
+        """Return all parts but these."""
         return Parts({part: spent for part, spent in self.seconds.items() if part not in parts})
 
     def plus(self, other: Mapping[Part, float]) -> Parts:
-        """Add seconds to parts."""
+        """Return the sum, part by part."""
         return Parts({part: self.of(part) + other.get(part, 0.0) for part in (*self.seconds, *other)})
 
     def scaled(self, factor: float) -> Parts:

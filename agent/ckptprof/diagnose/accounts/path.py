@@ -89,7 +89,7 @@ def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> Th
     return ThreadBreakdown(
         Parts(parts).plus(_asleep(thread, rest - late)),
         is_exact=True,
-        samples=int(or_zero(thread.looks)),
+        samples=int(or_zero(thread.samples)),
         surplus=max(0.0, requested / _SLACK - whole),
         cpu_known=cpu_known,
     )
@@ -108,7 +108,7 @@ def _asleep(thread: ThreadMeasure, rest: float) -> dict[Part, float]:
 
 
 def _samples_by_part(thread: ThreadMeasure, parts: tuple[Part, ...]) -> dict[Part, float]:
-    samples = {part: or_zero((thread.looks_in or {}).get(_SAMPLE_NAMES[part])) for part in parts}
+    samples = {part: or_zero((thread.samples_by_state or {}).get(_SAMPLE_NAMES[part])) for part in parts}
     return {part: count for part, count in samples.items() if count}
 
 
@@ -116,7 +116,7 @@ def _polled(thread: ThreadMeasure, whole: float) -> ThreadBreakdown:
     user, system, starved = _cpu(thread)
     exact = seconds(thread.on_cpu_ns)
     by_part = _samples_by_part(thread, tuple(_SAMPLE_NAMES))
-    running = or_zero((thread.looks_in or {}).get("running"))
+    running = or_zero((thread.samples_by_state or {}).get("running"))
     asleep_samples, samples = sum(by_part.values()), sum(by_part.values()) + running
     parts: dict[Part, float] = {}
     cpu_known = user is not None or system is not None

@@ -38,24 +38,6 @@ class SingleWriter:
     text: str
 
 
-def number_of_ranks(context: CheckpointContext) -> int:
-    """Return the number of ranks of the job, 1 if not known."""
-    return max(int(or_zero(context.checkpoint.ranks)), len(_known_ranks(context)), 1)
-
-
-def ranks_here(context: CheckpointContext) -> int:
-    """Return the number of ranks that may write on this host."""
-    run = context.checkpoint.run
-    return (
-        max(len(_known_ranks(context)), 1) if run is not None and or_zero(run.nodes) > 1 else number_of_ranks(context)
-    )
-
-
-def _known_ranks(context: CheckpointContext) -> set[int]:
-    known = {one.rank for one in context.measures.processes if one.rank is not None}
-    return known | {one.rank for one in context.checkpoint.writers if one.rank is not None}
-
-
 def late_rank(context: CheckpointContext, asleep_share: float) -> LateRank | None:
     """Return the rank that ended long after the median of the others; None while storage was saturated."""
     found = ranks(context)
@@ -114,7 +96,7 @@ def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
 
 def single_writer(context: CheckpointContext) -> SingleWriter | None:
     """Return the single writer among several ranks of this host, None if several write."""
-    ranks = ranks_here(context)
+    ranks = context.ranks_here
     if ranks < 2 or not context.is_save:
         return None
     transferred = [one.bytes for one in context.checkpoint.writers] or [one.bytes for one in context.measures.processes]

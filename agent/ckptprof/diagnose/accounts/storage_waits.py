@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 from ckptprof.diagnose.accounts import network_evidence
 from ckptprof.diagnose.causes import Cause, Wait
-from ckptprof.diagnose.context import MOST, CheckpointContext, or_zero, rate_of
-from ckptprof.measures import MountMeasure
+from ckptprof.diagnose.context import MOST, CheckpointContext, busy_share, or_zero, rate_of
+from ckptprof.measures import DeviceMeasure, MountMeasure
 from ckptprof.units import per_second, percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
@@ -40,7 +40,6 @@ _TINY_BYTES = 16 << 10  # of a call or a request: too small for the full speed o
 SYNCS = 16
 _LARGER = 2.0  # times a request: the rate of such requests shows what larger requests can reach
 _NEAR = 0.7  # of a configured limit, of a speed, of an observed rate
-_MOMENT = 0.02  # seconds; no rate for shorter waits
 _STEADY = 0.8
 _IDLE = 0.3  # of the time: a device with fewer requests does not block its writers
 _EVEN = 0.9  # of the time at one rate: a limit keeps it there
@@ -144,14 +143,14 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
     bound = throttle(context, waiting)
     if bound is not None and bound.bytes_per_second is not None:
         return None  # the bytes are limited
-    bytes_per_second = rate_of(context.device_bytes or context.transferred_bytes, waiting)
+    bytes_per_second = context.rate_of_device(context.device) or rate_of(context.transferred_bytes, waiting)
     shown = _shown(context, request)
     if bound is None and shown is not None and bytes_per_second >= _NEAR * shown and (request or 0) >= _TINY_BYTES:
         return None
     words = f"in small operations of {size(request if request is not None else call or 0)} each"
-    if context.device_operations:
+    if context.device is not None and context.device_operations:
         most = _or_infinite(bound and bound.operations_per_second)
-        words += f", {per_second(min(rate_of(context.device_operations, waiting), most))}"
+        words += f", {per_second(min(rate_of(context.device_operations, context.device.seconds), most))}"
     if bound is not None and bound.operations_per_second is not None:
         words += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
     free = f"bandwidth was only {rate(bytes_per_second)}" + (
@@ -172,28 +171,42 @@ def _shown(context: CheckpointContext, request: float | None) -> float | None:
     return max((value for value in (context.probed, best) if value), default=None)
 
 
+def _limited_layer(context: CheckpointContext) -> DeviceMeasure | None:
+    """Return the layer that requests wait for: the busiest, the lowest of several; where none is busy, a paced one."""
+    lowest = context.device
+    layers = [one for one in context.measures.devices if context.bytes_of(one) >= MOST * context.transferred_bytes]
+    if lowest is None or not layers:
+        return lowest
+    busiest = max(layers, key=lambda one: or_zero(busy_share(one)))
+    most = or_zero(busy_share(busiest))
+    if most >= _IDLE:
+        return lowest if or_zero(busy_share(lowest)) >= _NEAR * most else busiest
+    # Below a throttle all layers are as even: none of those above it is
+    return next((one for one in layers if one is not lowest and or_zero(one.steadiness) >= _STEADY), lowest)
+
+
 def _device(context: CheckpointContext, waiting: float) -> Wait:
-    busy = context.device_busy
+    device = _limited_layer(context)
+    busy, transferred_rate = busy_share(device), context.rate_of_device(device)
     bound = throttle(context, waiting)
-    transferred = context.device_bytes
     speed = ""
-    if transferred is not None and waiting >= _MOMENT:
-        speed = f" at {rate(min(rate_of(transferred, waiting), _or_infinite(bound and bound.bytes_per_second)))}"
+    if transferred_rate is not None:
+        speed = f" at {rate(min(transferred_rate, _or_infinite(bound and bound.bytes_per_second)))}"
     if bound is not None:
         of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
         limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
         free = "not the device itself" + (f", which was {percent(busy)} busy" if busy is not None else "")
         words = f"waiting for {bound.device}{speed}, which is limited to {limit}"
         return Wait(cause=Cause.DEVICE_CAPPED, limit=Limit.DEVICE, words=words, excluded=(free,), imposed=True)
-    words = f"waiting for {context.device.device if context.device is not None else 'the device'}{speed}"
+    words = f"waiting for {device.device if device is not None else 'the device'}{speed}"
     if busy is not None:
         words += f", which was {percent(busy)} busy"
-    steadiness = or_zero(context.device.steadiness) if context.device is not None else 0.0
+    steadiness = or_zero(device.steadiness) if device is not None else 0.0
     is_paced = busy is not None and busy < _IDLE and steadiness >= _STEADY
     if is_paced:
         words += f", at a constant rate ({percent(min(1.0, steadiness))} of the time): throttled before its queue"
     cause = Cause.DEVICE_THROTTLED if is_paced else Cause.DEVICE
-    return Wait(cause=cause, limit=Limit.DEVICE, words=words, imposed=is_paced, sure=context.device is not None)
+    return Wait(cause=cause, limit=Limit.DEVICE, words=words, imposed=is_paced, sure=device is not None)
 
 
 def _or_infinite(limit: float | None) -> float:

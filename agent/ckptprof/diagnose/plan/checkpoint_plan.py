@@ -50,7 +50,7 @@ class IntervalRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """The recommended interval."""
+    """The recommended interval between saves, with its reason and what it costs."""
 
     interval_seconds: float
     recovery_seconds: float  # restart, restore, and until an async save is written
@@ -101,7 +101,7 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: float
     fitting: int  # number of checkpoints that fit into the free space
     retain: int | None  # number of checkpoints retained; None: all
-    kept_bytes: float | None  # their size, with the one being written before the oldest is deleted
+    retained_bytes: float | None  # their size, with the one being written before the oldest is deleted
     full_after_seconds: float | None  # until a save does not fit; None: never
 
 
@@ -111,7 +111,7 @@ class CheckpointPlan(msgspec.Struct, frozen=True, kw_only=True):
     job: str | None  # the job whose checkpoints were measured
     saves: int  # its number of saves
     basis: Basis
-    lacking: str | None  # what is missing to advise an interval; None: nothing. Where something is, advice, traffic and
+    missing: str | None  # what is missing to advise an interval; None: nothing. Where something is, advice, traffic and
     # filling are None and there are no rules
     advice: Advice | None
     rules: tuple[IntervalRule, ...]
@@ -134,7 +134,7 @@ def plan(given: GivenFigures, measured: MeasuredFigures | None = None) -> Checkp
         job=known.job,
         saves=known.saves,
         basis=basis,
-        lacking=missing,
+        missing=missing,
         advice=advice,
         rules=() if advice is None else compare(basis, advice),
         traffic=None if interval is None or basis.size is None else _traffic(basis, basis.size.value, interval, known),
@@ -311,7 +311,7 @@ def _fill(given: GivenFigures, basis: Basis, interval: float) -> Filling | None:
         free_bytes=free,
         fitting=fitting,
         retain=keep,
-        kept_bytes=None if keep is None else (keep + 1) * size,
+        retained_bytes=None if keep is None else (keep + 1) * size,
         full_after_seconds=None if keep is not None and fitting > keep else (fitting + 1) * interval,
     )
 

@@ -30,7 +30,7 @@ def _is_shared(context: CheckpointContext) -> bool:
 def _waits_for_others(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
     written = context.device_bytes
     synced = any(or_zero(one.sync_call_ns) for one in context.measures.threads) or any(
-        (one.looks_in or {}).get("sync") for one in context.measures.threads
+        (one.samples_by_state or {}).get("sync") for one in context.measures.threads
     )
     if (
         context.is_remote
@@ -43,6 +43,11 @@ def _waits_for_others(context: CheckpointContext, _accounts: tuple[AttributedTim
         f"the device wrote {size(written)}, the checkpoint only {size(context.transferred_bytes)}: "
         "the sync also waited for other data"
     )
+
+
+def _synced_own_files(context: CheckpointContext) -> bool:
+    metadata = context.checkpoint.metadata
+    return bool(metadata.synced) and not metadata.synced_all
 
 
 def _reads_back(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
@@ -114,6 +119,7 @@ RULES: tuple[CauseRule, ...] = (
         name="sync-all",
         limits=(Limit.FLUSH, Limit.DEVICE),
         words=_waits_for_others,
+        vetoes={"the trace counted syncs, each of one file": _synced_own_files},
         remedy=(
             "give the writer a path or a real file descriptor, so that it calls fsync, not os.sync(); else use syncfs"
         ),

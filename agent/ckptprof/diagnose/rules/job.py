@@ -7,6 +7,7 @@ from ckptprof.diagnose.context import MOST, CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import (
     MIN_EXTRA_SHARE,
     CauseRule,
+    Words,
     in_background,
     is_remote,
     is_restore,
@@ -24,14 +25,14 @@ def _received_little(context: CheckpointContext) -> bool:
     return before is not None and or_zero(before.received_bytes) < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes)
 
 
-def _daemon_first(_context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
-    most = largest_of_limits(accounts, Limit.SERIALIZE)
-    return most if most is not None and most.cause is Cause.DAEMON else None
+def _mostly(cause: Cause) -> Words:
+    """Match if the largest account of serialisation has this cause."""
 
+    def words(_: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
+        largest = largest_of_limits(accounts, Limit.SERIALIZE)
+        return largest if largest is not None and largest.cause is cause else None
 
-def _packed(_: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
-    largest = largest_of_limits(accounts, Limit.SERIALIZE)
-    return largest if largest is not None and largest.cause is Cause.PACKED else None
+    return words
 
 
 def _lock(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
@@ -118,7 +119,7 @@ RULES: tuple[CauseRule, ...] = (
     # Requests wait at this end for the one connection that the mount has.
     CauseRule(
         name="nfs-one-connection",
-        limits=(Limit.SINGLE_WRITER,),
+        limits=(Limit.SINGLE_WRITER, Limit.NETWORK),
         causes=(Cause.ONE_CONNECTION,),
         remedy="mount with `nconnect=8` (Linux 5.3 and newer), or write from several nodes",
         reference="kernel 6619079d0540 (NFSv4: Allow multiple connections to NFSv4.x servers); nfs(5), nconnect",
@@ -161,7 +162,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="busy-daemon",
         limits=(Limit.SERIALIZE,),
-        words=_daemon_first,
+        words=_mostly(Cause.DAEMON),
         remedy=(
             "reduce the CPU work of the process that serves the mount: no compression, cheaper ciphers (`sshfs -o "
             "compression=no,Ciphers=aes128-gcm@openssh.com`), larger requests"
@@ -173,7 +174,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="packed",
         limits=(Limit.SERIALIZE,),
-        words=_packed,
+        words=_mostly(Cause.PACKED),
         remedy="run the packing in the background, and wait for it only before the next save",
         reference="tar(1), zstd(1)",
         without="packed in the background",

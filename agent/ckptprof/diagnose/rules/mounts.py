@@ -45,7 +45,7 @@ def _detour(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -
 def _sent_late(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
     mount = context.measures.mount
     late = mount.late_share if mount is not None else None
-    requested = mount.asked_seconds if mount is not None else None
+    requested = mount.requested_seconds if mount is not None else None
     if late is None or requested is None or late < _SENT_LATE_SHARE or requested < _LONG * context.span:
         return None
     return f"{percent(min(1.0, late))} of it was sent only after all writes, which took {seconds(requested)}"

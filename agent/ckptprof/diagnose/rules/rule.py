@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero
@@ -16,6 +17,8 @@ MIN_EXTRA_SHARE = 0.3  # of a checkpoint's bytes: smaller extra amounts do not e
 _SHOWN = 0.4  # of the samples in its own code: no other function is as frequent
 _LOW = 0.08  # of all memory: the kernel reclaims
 
+is_remote: Callable[[CheckpointContext], bool] = attrgetter("is_remote")
+is_save: Callable[[CheckpointContext], bool] = attrgetter("is_save")
 Words = Callable[[CheckpointContext, tuple[AttributedTime, ...]], AttributedTime | str | None]
 
 
@@ -27,6 +30,8 @@ class CauseRule:
     limits: tuple[Limit, ...]  # that it explains
     condition: Callable[[CheckpointContext], bool] | None = None  # condition on the checkpoint
     causes: tuple[Cause, ...] = ()  # what the account was spent in
+    # observations that contradict the remedy, in words: with any of them the rule does not apply
+    vetoes: Mapping[str, Callable[[CheckpointContext], bool]] = field(default_factory=dict)
     # text for users if it is more than an account, or an account; None if the rule does not match
     words: Words | None = None
     remedy: str  # one concrete line, for any framework: it names no library
@@ -40,6 +45,8 @@ class CauseRule:
     def match(self, context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
         """Return the account or the text that matches, None if the rule does not apply."""
         if self.condition is not None and not self.condition(context):
+            return None
+        if any(is_observed(context) for is_observed in self.vetoes.values()):
             return None
         if self.words is not None:
             return self.words(context, accounts)
@@ -80,19 +87,9 @@ def stack_share_in(name: str) -> Words:
     return words
 
 
-def is_remote(context: CheckpointContext) -> bool:
-    """Select checkpoints in files behind a network."""
-    return context.is_remote
-
-
 def is_restore(context: CheckpointContext) -> bool:
-    """Select restores."""
+    """Apply to restores only."""
     return context.checkpoint.kind is Kind.RESTORE
-
-
-def is_save(context: CheckpointContext) -> bool:
-    """Select saves."""
-    return context.is_save
 
 
 def in_background(context: CheckpointContext, *roles: str) -> bool:

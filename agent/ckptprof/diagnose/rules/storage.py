@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import NS, CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import CauseRule, is_restore
-from ckptprof.model import Level
+from ckptprof.model import Level, Mode
 from ckptprof.units import seconds
 from ckptprof.verdicts import Limit
 
@@ -20,6 +20,12 @@ def _paused(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) ->
     return (
         f"writers were blocked for {seconds(paused)} by the limit on dirty pages" if paused > _PAUSED * whole else None
     )
+
+
+def _faster_tier(context: CheckpointContext) -> str | None:
+    """Return the remedy of a save that is asynchronous already."""
+    is_async = context.checkpoint.mode is Mode.ASYNC
+    return "use a faster tier (local NVMe), or save less often" if is_async else None
 
 
 def _exceeds_nccl_timeout(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
@@ -80,6 +86,7 @@ RULES: tuple[CauseRule, ...] = (
             "moves the wait"
         ),
         reference="DDN hybrid I/O; cockroachdb PR#20449",
+        special_remedy=_faster_tier,
     ),
     # A limit set for the cgroup or the volume slows the device.
     CauseRule(
@@ -122,6 +129,7 @@ RULES: tuple[CauseRule, ...] = (
             ),
         },
         reference="NVIDIA DGX SuperPOD storage tiers",
+        special_remedy=_faster_tier,
         remedy_of_restore=(
             "restore from a faster tier: keep the newest checkpoint on local NVMe too, or load only a rank's shards"
         ),

@@ -32,7 +32,9 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     mine = [one for one in found.accounts if one.limit is limit]
     if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # its own work remains in any case
         mine = [one for one in mine if one.cause is Cause.LOCK]
-    own = sum(one.seconds for one in mine)
+    work = {one.cause for one in mine}  # without it nothing waits for a CPU, either
+    mine += [one for one in found.accounts if one.work in work and one not in mine]
+    own = sum(one.seconds for one in mine) if limit is not Limit.CPU else found.runnable
     floor, name = _floor(found, limit, own)
     expected = whole - own + floor
     context, waits = found.context, found.waiting > SLIGHT * whole
@@ -44,9 +46,9 @@ def gain(found: Accounting, limit: Limit) -> Gain:
             return Gain(min(whole, least), "the device, which has to receive all of it")
     left: dict[str | None, float] = {name: floor}
     for one in found.accounts:
-        if one.limit is not limit:
+        if one not in mine:
             bound = None if one.limit in (None, Limit.NONE) else one.limit.value
-            left[bound] = left.get(bound, 0.0) + one.seconds
+            left[bound] = left.get(bound, 0.0) + one.seconds - (one.runnable if limit is Limit.CPU else 0.0)
     most = max(left, key=lambda one: left[one])
     expected = min(whole, max(0.0, expected))
     return Gain(expected, most if left[most] >= _BINDS * expected else None)
@@ -102,7 +104,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
         imposed = found.storage is not None and found.storage.imposed
         known = [value for value in (*speeds, context.probed) if value and value > _FASTER * now]
         best = min(known, default=None) if imposed else max(known, default=None)
-        name = "the link"
+        name = "the link" if best is None else f"the link at {rate(best)}"
     else:
         best, name = _best_rate(context), "the device"
         bound = throttle(context, found.waiting)
@@ -115,7 +117,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
     floor = min(found.cpu_in_calls, found.waiting)
     if best is None:
         return floor, None
-    return max(floor, transferred / best), f"{name} at {rate(best)}"
+    return max(floor, transferred / best), name
 
 
 def _read_floor(found: Accounting) -> tuple[float, str | None]:
@@ -124,5 +126,5 @@ def _read_floor(found: Accounting) -> tuple[float, str | None]:
     now = rate_of(transferred, found.of(Limit.PAGE_FAULT))
     best = _best_rate(context)
     if best is not None and best > _FASTER * now:
-        return transferred / min(best, _MAPPED), f"the device at {rate(best)}"
+        return transferred / min(best, _MAPPED), "the device"
     return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), "copying out of the page cache"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.network_evidence import was_in_pcc
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.context import NS, SLIGHT, or_zero, rate_of
+from ckptprof.diagnose.context import MOMENT_SECONDS, NS, or_zero, rate_of
 from ckptprof.diagnose.verdict.save_series import stall_share
 from ckptprof.model import Mode
 from ckptprof.units import percent, rate
@@ -14,8 +14,7 @@ from ckptprof.verdicts import Limit
 SHORT_SECONDS = 1.0
 TOO_SHORT = "too short for a limit to matter"
 IN_BACKGROUND = "it was written in the background while training continued"
-MOMENT_SECONDS = 0.5  # less than a step of a large model
-_LEAST_SECONDS = 0.2  # of one limit: ten samples
+LEAST_SECONDS = 0.2  # of one limit: ten samples
 STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
 CEILING_SHARE = 0.7
@@ -25,21 +24,19 @@ _STORAGE = (Limit.DEVICE, Limit.NETWORK, Limit.SERVER)
 
 
 def why_not_slow(found: Accounting, limit: Limit | None) -> str | None:
-    """Return why nothing was slow although `limit` has most of the time; None if something was slow."""
+    """Return why nothing was slow although `limit` is the longest account; None if something was slow."""
     if limit is Limit.PREVIOUS_SAVE:
         return None
     blocked_share = stall_share(found.context)
-    own = found.of(limit) if limit is not None else 0.0
-    short = _short(found.seconds, own if limit is not None else None, blocked_share)
+    slow = [pair for pair in found.bars if pair[0] not in (None, Limit.NONE)]
+    short = _short(found.seconds, slow[0] if slow else None, blocked_share)
     if short is not None:
         return short
-    if found.context.checkpoint.cache == "warm" and (limit not in _BUSY or own < LEAST_SHARE * found.seconds):
+    if found.context.checkpoint.cache == "warm" and (limit not in _BUSY or found.share_of(limit) < LEAST_SHARE):
         return f"it came from {'PCC, on a disk of this host' if was_in_pcc(found.context) else 'the page cache'}"
-    copied = found.share_of(Limit.NONE)
     if limit is None or found.share_of(limit) < LEAST_SHARE:
-        fine = copied >= LEAST_SHARE and (limit is None or copied >= found.share_of(limit))
-        if not fine and found.quiet_seconds >= SLIGHT * found.seconds:
-            return None
+        return None
+    if limit is Limit.NONE:
         most = next(one for one in found.accounts if one.limit is Limit.NONE)
         return f"{most.text}, a normal rate for one thread" if most.cause is Cause.COPYING else most.text
     if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
@@ -66,14 +63,16 @@ def is_paused(found: Accounting) -> bool:
     return most is not None and most.cause is Cause.PAUSED
 
 
-def _short(length: float, own: float | None, blocked_share: float | None) -> str | None:
-    """Return that it was too short to matter.
+def _short(length: float, slow: tuple[Limit | None, float] | None, blocked_share: float | None) -> str | None:
+    """Return why a time was too short to matter; None: it was not.
 
-    `own`: seconds of its limit, None without one. If the save costs too much of the interval, a limit is reported even
-    for a short save; unexplained time is reported from MOMENT_SECONDS on.
+    `slow`: its longest limit and the seconds of that, None without one. If the save costs too much of the interval, a
+    limit is reported even for a short save; unexplained time, and waits for a CPU, from MOMENT_SECONDS on.
     """
     costs = blocked_share is not None and blocked_share >= STALL_SHARE
-    if length < (MOMENT_SECONDS if own is None else SHORT_SECONDS) and (own or 0.0) < _LEAST_SECONDS:
+    limit, own = slow or (None, 0.0)
+    least = MOMENT_SECONDS if limit is Limit.CPU else LEAST_SECONDS
+    if length < (MOMENT_SECONDS if limit is None else SHORT_SECONDS) and own < least:
         return TOO_SHORT
     if length < MOMENT_SECONDS and not costs:
         return TOO_SHORT
@@ -95,13 +94,15 @@ def _at_ceiling(found: Accounting, limit: Limit) -> str | None:
         return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
     if limit not in _STORAGE:
         return None
-    below, transferred = (
-        (context.link, context.link_bytes) if context.is_remote else (context.device, context.device_bytes)
-    )
+    below = context.link if context.is_remote else context.device
     shown, peak = (below.shown_bytes_per_second, below.peak_bytes_per_second) if below is not None else (None, None)
     if shown is None or context.is_remote:
         shown = max(or_zero(shown), or_zero(peak))
-    now = rate_of(or_zero(transferred), found.waiting)
+    now = (
+        rate_of(or_zero(context.link_bytes), found.waiting)
+        if context.is_remote
+        else or_zero(context.rate_of_device(context.device))
+    )
     if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
         return f"{rate(min(now, shown))}, the highest rate observed on this path"
     return None

@@ -54,7 +54,7 @@ def back_to_back(context: CheckpointContext) -> str | None:
     if in_row >= 2:
         return f"the last {in_row + 1} saves each started as soon as the previous one ended"
     before = context.measures.before
-    stall = max(or_zero(context.checkpoint.stall_ns), before.held_ns if before is not None else 0) / NS
+    stall = max(or_zero(context.checkpoint.stall_ns), before.blocked_ns if before is not None else 0) / NS
     if in_row == 1 and stall >= _MIN_STALL_SHARE * took(chain[-2]) > 0:
         return "it started as soon as the previous save ended, and training was blocked until then"
     return None

@@ -12,7 +12,7 @@ from ckptprof.diagnose.rules.rule import CauseRule
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.diagnose.verdict.not_slow import TOO_SHORT
 from ckptprof.model import Kind
-from ckptprof.units import percent, seconds
+from ckptprof.units import seconds
 from ckptprof.verdicts import Limit
 
 WITHOUT = {
@@ -33,11 +33,6 @@ WITHOUT = {
     Limit.CLEAN_UP: "with deletion in the background",
     Limit.PAGE_FAULT: "with reads instead of a mapping",
 }
-STORAGE = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA})
-_OF_JOB = frozenset({Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.GATHER, Limit.STAGING, Limit.STRAGGLER})
-_WITH_DEVICE_BUSY = (Limit.SERIALIZE, Limit.CPU, Limit.SINGLE_WRITER, Limit.PAGE_FAULT)
-_MIN_CPU_SHARE = 0.2  # of the path
-_STORED = 0.15  # of the path: below it storage is ruled out
 _FULL_SENTENCE_CAUSES = frozenset({Cause.LATE_RANK, Cause.MEMORY_GREW, Cause.PARSED})  # their texts name the subject
 _OF_TRAINING = frozenset({Cause.PREVIOUS_SAVE, Cause.STATE_RECEIVED_BEFORE, Cause.BUSY_BEFORE})
 OF_BEFORE = _OF_TRAINING | {Cause.MEMORY_GREW, Cause.UNKNOWN_BEFORE}
@@ -56,10 +51,10 @@ def clause_of(found: Accounting, one: AttributedTime) -> str:
     if one.single_writer or one.cause in _FULL_SENTENCE_CAUSES:
         return one.words
     if one.cause in _OF_TRAINING:
-        return f"training was {one.text}"
+        return f"training was {one.clause}"
     verb = "reading" if found.context.checkpoint.kind is Kind.RESTORE else "writing"
     single = "single " if found.path.writer_threads == 1 and len(found.context.checkpoint.writers) == 1 else ""
-    return f"the {single}{verb} thread was {one.text}"
+    return f"the {single}{verb} thread was {one.clause}"
 
 
 def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: CauseRule | None, why: str | None) -> str:
@@ -70,24 +65,24 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Cause
         return f"{duration_text(found)}: {why}"
     if limit is Limit.NONE:
         because = f": {why}" if found.context.checkpoint.bytes else ""
-        return f"{duration_text(found)}, nothing was slow{because}{_cpu_wait_clause(found, limit)}"
+        return f"{duration_text(found)}, nothing was slow{because}"
     mine = [one for one in found.accounts if one.limit is limit]
     cleared = deleted_after(found.context) if limit is Limit.CLEAN_UP else None
     if cleared is not None:
         clause = f"{seconds(found.context.span)} and {cleared}: {WORDS[limit]}"
-    elif mine:
-        is_one = limit is Limit.SINGLE_WRITER and found.waited_for(limit) is not None  # it may be that of all ranks
+    elif why is None:
+        wait = found.waited_for(limit)
+        is_one = wait is not None and wait.cause is Cause.ONE_CONNECTION  # it may be that of all ranks
         called = "bound by one connection" if is_one else WORDS[limit]
-        clause = f"{duration_text(found)}, {called}: {_spent(found, mine)}{_device_busy_clause(found, limit)}"
+        clause = f"{duration_text(found)}, {called}: {_spent(found, mine)}"
     else:
-        clause = f"{duration_text(found)}, {WORDS[limit]}{f': {why}' if why else ''}{_slow_by(found)}"
-    clause += _cpu_wait_clause(found, limit)
+        clause = f"{duration_text(found)}, {WORDS[limit]}: {why}; in each, {_spent(found, mine)}"
     if promised is not None and found.seconds - promised.expected_seconds >= SLIGHT * found.seconds:
         without = (rule.without if rule else None) or WITHOUT[limit]
         clause += f"; {without} about {seconds(promised.expected_seconds)}"
-    elif found.of(limit):
+    elif found.of(limit) and why is None:
         clause += "; removing this limit would gain little"
-    return f"{clause}{_ruled_out_clause(found, limit)}"
+    return clause
 
 
 def _spent(found: Accounting, mine: list[AttributedTime]) -> str:
@@ -97,37 +92,5 @@ def _spent(found: Accounting, mine: list[AttributedTime]) -> str:
         return f"for {seconds(found.of(Limit.CPU))} {clause_of(found, both)}"
     first = clause_of(found, mine[0])
     clauses = [first if mine[0].cause is Cause.LATE_RANK else f"for {seconds(mine[0].seconds)} {first}"]
-    clauses += [f"for {seconds(one.seconds)} {one.text}" for one in mine[1:] if one.seconds >= SLIGHT * found.seconds]
+    clauses += [f"for {seconds(one.seconds)} {one.clause}" for one in mine[1:] if one.seconds >= SLIGHT * found.seconds]
     return ", and ".join(clauses)
-
-
-def _cpu_wait_clause(found: Accounting, limit: Limit) -> str:
-    waited = found.of(Limit.CPU)
-    if limit is Limit.CPU or waited < _MIN_CPU_SHARE * found.seconds:
-        return ""
-    return f"; for {seconds(waited)} it waited for a CPU"
-
-
-def _slow_by(found: Accounting) -> str:
-    slow = next((one for one in found.accounts if one.limit is not None and one.limit is not Limit.NONE), None)
-    if slow is None or slow.seconds < SLIGHT * found.seconds:
-        return ""
-    return f"; in each, for {seconds(slow.seconds)} {clause_of(found, slow)}"
-
-
-def _device_busy_clause(found: Accounting, limit: Limit) -> str:
-    busy = found.context.device_busy
-    if limit not in _WITH_DEVICE_BUSY or busy is None or found.context.is_remote:
-        return ""
-    return f" while the device was {percent(busy)} busy"
-
-
-def _ruled_out_clause(found: Accounting, limit: Limit) -> str:
-    stored = sum(found.of(one) for one in STORAGE)
-    if limit in _OF_JOB:
-        known = found.path.time.calls_known and found.waited_for(limit) is None
-        return "; storage is not the problem" if known and stored < _STORED * found.seconds else ""
-    if limit in STORAGE and found.of(Limit.SERIALIZE) < SLIGHT * found.seconds and found.path.time.cpu_known:
-        code = "loading" if found.context.checkpoint.kind is Kind.RESTORE else "saving"
-        return f"; the {code} code is not the problem"
-    return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import WORDS, AttributedTime
@@ -13,10 +13,9 @@ from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.save_series import back_to_back, waited_for
 from ckptprof.model import LEFT_OUT, Level, Mode
 from ckptprof.units import per_second, percent, plural, rate, seconds, size
-from ckptprof.verdicts import Limit, Verdict
+from ckptprof.verdicts import Alternative, Limit, Verdict
 
 _EQUAL_SHARE = 0.9  # of the largest: a limit with this much contradicts it, if one excludes the other
-_MIN_SHARE_OF_CPU = 0.1  # of the path: CPU waits cannot have caused a smaller part
 _PERHAPS = 0.2  # of the path: a smaller part is no candidate
 _DISAGREE = 0.25  # of the path: if sums exceed it by more, measurements contradict each other
 # Confidence: its initial value, and by how much each doubt lowers it
@@ -63,10 +62,15 @@ class _Choice:
 
 def verdict(found: Accounting) -> Verdict:
     """Decide on a limit, and describe it."""
-    choice = _choose(found)
+    chained = _chained(found)
+    if chained is not None:  # whatever was slow in it kept the next save waiting: a refinement of the longest account
+        longest = found.bars[0][0]
+        accounts = (replace(one, limit=Limit.PREVIOUS_SAVE) if one.limit is longest else one for one in found.accounts)
+        found = replace(found, accounts=tuple(accounts))
+    choice = _choose(found, chained)
     limit, missing, (rule, shown) = choice.limit, _not_observed(found), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
-    promised = gain(found, limit) if is_named else None
+    promised = gain(found, limit) if is_named and chained is None else None
     return Verdict(
         limit=limit,
         sentence=sentences.sentence(found, limit, promised, rule, choice.reason),
@@ -75,14 +79,25 @@ def verdict(found: Accounting) -> Verdict:
         accounts=tuple(one.account for one in found.accounts),
         evidence=_evidence(found, limit, choice.reason, shown if is_named else None),
         excluded=_excluded(found, limit) if is_named else (),
-        lacking=missing,
+        missing=missing,
         candidates=choice.candidates,
         expected_seconds=promised.expected_seconds if promised is not None else None,
         capped_by=promised.capped_by if promised is not None else None,
         cause=rule.name if rule else None,
         remedy=rule.remedy_for(found.context) if rule else None,
         reference=rule.reference if rule else None,
+        alternative=_alternative(found, limit) if is_named and chained is None else None,
     )
+
+
+def _alternative(found: Accounting, limit: Limit) -> Alternative | None:
+    """Return the remedy of waits for a CPU, or of the work that waited; None if its gain is small."""
+    others = [Limit.CPU] if limit is not Limit.CPU else [one for one, _ in totals(found) if one is not limit]
+    for other in others[:1]:
+        expected, rule = gain(found, other).expected_seconds, _rule(found, other)[0]
+        if rule is not None and found.seconds - expected >= max(not_slow.LEAST_SECONDS, _PERHAPS * found.seconds):
+            return Alternative(limit=other, remedy=rule.remedy_for(found.context), expected_seconds=expected)
+    return None
 
 
 def _rule(found: Accounting, limit: Limit) -> tuple[CauseRule | None, AttributedTime | str | None]:
@@ -96,46 +111,35 @@ def _rule(found: Accounting, limit: Limit) -> tuple[CauseRule | None, Attributed
 
 def totals(found: Accounting) -> list[tuple[Limit, float]]:
     """Return the limits with their seconds, largest first; without `none` and unexplained time."""
-    sums: dict[Limit, float] = {}
-    for one in found.accounts:
-        if one.limit is not None and one.limit is not Limit.NONE:
-            sums[one.limit] = sums.get(one.limit, 0.0) + one.seconds
-    return sorted(sums.items(), key=lambda pair: -pair[1])
+    return [(limit, spent) for limit, spent in found.bars if limit is not None and limit is not Limit.NONE]
 
 
-def _limits_of_interest(found: Accounting) -> list[tuple[Limit, float]]:
+def _chained(found: Accounting) -> str | None:
+    """Describe that saves wait for each other, None if they do not."""
+    if not found.bars:
+        return None
+    chained, longest = back_to_back(found.context), found.bars[0][0]
+    is_known = longest not in (None, Limit.NONE, Limit.CPU) and found.share_of(longest) >= not_slow.LEAST_SHARE
+    return waited_for(found.context) if chained is None and is_known else chained
+
+
+def _choose(found: Accounting, chained: str | None) -> _Choice:
+    """Choose the longest account, `none` if nothing was slow, `unclear` if it is unexplained, too short or a tie."""
     order = totals(found)
-    others = [pair for pair in order if pair[0] is not Limit.CPU]
-    waited = found.of(Limit.CPU)
-    if waited < max(not_slow.MOMENT_SECONDS, not_slow.LEAST_SHARE * found.seconds):
-        return others
-    least = max(not_slow.MOMENT_SECONDS, _MIN_SHARE_OF_CPU * found.seconds)
-    slow = others and others[0][1] >= least and found.share_of(others[0][0]) >= not_slow.LEAST_SHARE
-    return others if slow else [(Limit.CPU, waited)]
-
-
-def _choose(found: Accounting) -> _Choice:
-    order = _limits_of_interest(found)
     names = tuple(limit for limit, _ in order)
-    chained = back_to_back(found.context)
-    if chained is None and names and names[0] is not Limit.CPU and found.share_of(names[0]) >= not_slow.LEAST_SHARE:
-        chained = waited_for(found.context)
     if chained is not None:
         return _Choice(Limit.PREVIOUS_SAVE, chained, tuple(one for one in names if one is not Limit.PREVIOUS_SAVE)[:1])
-    top = names[0] if names else None
+    top, largest = found.bars[0] if found.bars else (None, 0.0)
     fine = not_slow.why_not_slow(found, top)
     if fine is not None:
         return _Choice(Limit.NONE, fine, ())
-    largest = order[0][1] if order else 0.0
-    unexplained = found.of(None)
-    unsure = top is None or found.share_of(top) < not_slow.LEAST_SHARE or unexplained > largest
+    unsure = top is None or top is Limit.NONE or found.share_of(top) < not_slow.LEAST_SHARE
     background = not_slow.background_reason(found) if unsure else None
     if background is not None:
         return _Choice(Limit.NONE, background, ())
-    short_of_cpus = top is Limit.CPU and found.share_of(top) >= not_slow.LEAST_SHARE  # as for the wait alongside it
-    if top is None or (unsure and not short_of_cpus):
-        why = f"{seconds(unexplained)} unexplained"
-        if top is not None and unexplained <= largest:
+    if top is None or unsure:
+        why = f"{seconds(largest)} unexplained"
+        if top is not None:
             why = f"no limit accounts for more than {percent(largest / found.seconds if found.seconds else 0.0)} of it"
         return _Choice(Limit.UNCLEAR, why, tuple(limit for limit, _ in order[:2] if found.share_of(limit) >= _PERHAPS))
     contradiction = _contradiction(found, order)
@@ -170,9 +174,9 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
         sure = min(sure, _OF_UNCLEAR)
     elif choice.reason == not_slow.IN_BACKGROUND and found.seconds:
         sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
-    elif choice.limit is not Limit.NONE and own and found.seconds:
+    elif choice.limit is not Limit.NONE and choice.reason is None and own and found.seconds:
         sure *= 1 - _BY_SHARE * max(0.0, 1 - found.share_of(choice.limit) / _ENOUGH)
-        others = [value for limit, value in _limits_of_interest(found) if limit is not choice.limit]
+        others = [value for limit, value in totals(found) if limit is not choice.limit]
         if others and others[0] > _NEXT * own:
             sure -= _BY_NEXT
         sure -= _BY_UNEXPLAINED * found.of(None) / found.seconds
@@ -185,11 +189,8 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
 def _evidence(found: Accounting, limit: Limit, why: str | None, shown: AttributedTime | str | None) -> tuple[str, ...]:
     """Return the evidence with numbers; `shown`: what a rule adds, unless it is an account that is listed here."""
     first = [why] if why else []
-    speaking = list(found.accounts)
-    if limit is Limit.PREVIOUS_SAVE:  # and what makes each of them slow
-        speaking = [one for one in speaking if one.limit is not Limit.NONE]
-    elif limit not in (Limit.NONE, Limit.UNCLEAR):
-        speaking = [one for one in speaking if one.limit is limit]
+    is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
+    speaking = [one for one in found.accounts if one.limit is limit or not is_named]
     speaking, whole = speaking[: _MOST - len(first)], found.seconds
     texts = first + [f"{seconds(one.seconds)} ({percent(one.seconds / whole)}) {one.words}" for one in speaking]
     if limit in _WAITS:
@@ -243,7 +244,7 @@ def _not_observed(found: Accounting) -> tuple[str, ...]:
     blocked = context.checkpoint.mode is Mode.ASYNC and context.checkpoint.stall_ns is None
     device_busy = None if context.device is None else context.device.busy_seconds
     rows = (
-        *((True, sentence) for sentence in context.checkpoint.blind if sentence.endswith(LEFT_OUT)),
+        *((True, sentence) for sentence in context.checkpoint.limitations if sentence.endswith(LEFT_OUT)),
         (blocked, "how long training was blocked"),
         (not is_known, "what its threads did"),
         (is_known and not time.calls_known, "which calls its threads waited in"),

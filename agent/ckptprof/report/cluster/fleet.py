@@ -26,7 +26,7 @@ _WORDS = {
     Action.WRITE: "write",
     Action.RENEW: "renew",
     Action.KEEP: "unchanged",
-    Action.TAKEN: "not ours",
+    Action.FOREIGN: "not ours",
     Action.UNKNOWN: "not in Slurm",
 }
 _DONE = {Action.WRITE: "written", Action.RENEW: "renewed"}
@@ -72,7 +72,7 @@ def _straggler(one: StragglerNode) -> list[Cell]:
         number("LAST", one.times, units.count),
         number("OF", one.saves, units.count),
         number("AFTER OTHERS", one.excess_seconds, units.seconds),
-        number("WORST", one.worst_seconds, units.seconds, drop=3),
+        number("WORST", one.max_seconds, units.seconds, drop=3),
         number("GPU TIME WAITED", one.waited_gpu_seconds, units.seconds, drop=2),
         Cell("LIMIT", one.limit and one.limit.value, drop=1),
         Cell("JOBS", ", ".join(map(clean, one.jobs)), drop=4, minimum=12),
@@ -111,7 +111,7 @@ def _cost(one: CostRow, by: str) -> list[Cell]:
         number("NODES", one.nodes, units.count, drop=5),
         number("BLOCKED", one.stall_seconds, units.seconds, drop=2),
         number("GPU TIME", one.gpu_seconds, units.seconds),
-        number("SHARE", share, units.percent, "yellow" if one.over_snia else ""),
+        number("SHARE", share, units.percent, "yellow" if one.exceeds_snia else ""),
         number("A SAVE", one.median_save_seconds, units.seconds, drop=4),
         number("RATE", one.bytes_per_second, units.rate, drop=3),
         number("PER GPU", one.bytes_per_second_per_gpu, units.rate, drop=8),
@@ -170,7 +170,7 @@ def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
         age if saved_ns is not None else age._replace(text="none", style="bold red"),
         Cell("SAVED", None if saved_ns is None else units.stamp(saved_ns, zone, "%m-%d %H:%M"), drop=4),
         number("EVERY", one.interval_seconds, units.seconds, drop=1),
-        number("BEST", one.best_interval_seconds, units.seconds, drop=2),
+        number("BEST", one.optimal_interval_seconds, units.seconds, drop=2),
         number("UNUSABLE", one.unusable, units.count, drop=6),
         number("RESTARTS", one.restarts, units.count, drop=5),
         number("RESUMED IN", one.resumed_seconds, units.seconds, drop=7),
@@ -226,7 +226,7 @@ def nodes(result: Nodes, zone: timezone) -> Sheet:
 
 def _node(one: NodeRow, zone: timezone) -> list[Cell]:
     odd = [*one.odd, *([] if one.silent_seconds is None else [f"silent {units.seconds(one.silent_seconds)}"])]
-    until_ns, own = one.seen_until_ns, clock(one.ahead_seconds, one.clock_bound_seconds, drop=1)
+    until_ns, own = one.observed_until_ns, clock(one.ahead_seconds, one.clock_bound_seconds, drop=1)
     if own.text is None and one.is_clock_synchronised is not None:
         own = own._replace(text="not synchronised", style="yellow")
     return [
@@ -248,8 +248,8 @@ def annotated(result: Annotations) -> Sheet:
     writes = result.is_written
     counts = Counter(_word(one, writes=writes) for one in result.jobs)
     found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "no Slurm jobs")]
-    if result.not_asked is not None:
-        found.append(("Not queried", clean(result.not_asked)))
+    if result.not_queried is not None:
+        found.append(("Not queried", clean(result.not_queried)))
     notes = [f"Comments that do not start with {PREFIX} are left unchanged."]
     if not writes:
         notes.append("Nothing was written: use --write.")

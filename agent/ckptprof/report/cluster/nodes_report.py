@@ -171,7 +171,7 @@ def nodes(one: ClusterCheckpoint) -> str:
 
 def ranks(one: ClusterCheckpoint) -> str:
     """Return the number of ranks with data, and of how many."""
-    return _fraction(one.ranks_seen, one.ranks_expected) if one.ranks_seen else NOTHING
+    return _fraction(one.ranks_observed, one.ranks_expected) if one.ranks_observed else NOTHING
 
 
 def clock(ahead_seconds: float | None, bound_seconds: float | None, *, drop: int) -> Cell:

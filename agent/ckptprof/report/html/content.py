@@ -191,14 +191,13 @@ def _accounts(chosen: Sequence[Checkpoint]) -> list[tuple[int, str, Parts, str]]
     bars = []
     for one, verdict in drawn:
         accounts = account.merge_by_limit(verdict).accounts
-        parts = [
-            (
-                colours.css_class(part.limit),
-                part.seconds,
-                f"{certainty.account_name(part.limit)}: {units.seconds(part.seconds)}",
-            )
-            for part in accounts
-        ]
+        parts = []
+        for part in accounts:
+            style, name = colours.css_class(part.limit), certainty.account_name(part.limit)
+            works, waits = part.seconds - part.runnable_seconds, part.runnable_seconds
+            parts += [(style, works, f"{name}: {units.seconds(works)}")] if works > 0 else []
+            text = f"{name}, waiting for a CPU: {units.seconds(waits)}"
+            parts += [(f"{style} hatched", waits, text)] if waits > 0 else []
         spent = units.seconds(sum(part.seconds for part in accounts))
         bars.append((one.id, label(one), _parts(parts, longest), f"{spent}, {colours.short_limit(verdict)}"))
     return bars
@@ -242,7 +241,7 @@ def _orders(every: Sequence[Checkpoint]) -> list[tuple[None, str, Parts, str]]:
     by_bytes, by_operations = [0.0] * len(ORDERS), [0.0] * len(ORDERS)
     for one in every:
         pattern = one.pattern
-        observed = 1.0 if pattern.order_seen_share_bytes is None else pattern.order_seen_share_bytes
+        observed = 1.0 if pattern.order_known_share_bytes is None else pattern.order_known_share_bytes
         _add(by_bytes, one.bytes, pattern.consecutive_share_bytes, pattern.sequential_share_bytes, observed)
         operations = (pattern.consecutive_share_operations, pattern.sequential_share_operations)
         _add(by_operations, pattern.operations or 0, *operations, 1.0)
@@ -282,7 +281,7 @@ def _ranks(late: Sequence[Lateness]) -> list[list[Cell | Meter]]:
             Cell("Rank", str(rank.rank)),
             Meter("Total delay", "limit-straggler", 0, round(100 * rank.late_seconds / most, 2) if most else 0.0),
             number("", rank.late_seconds, units.seconds),
-            number("Maximum", rank.worst_seconds, units.seconds),
+            number("Maximum", rank.max_seconds, units.seconds),
             Cell("Last", f"{units.count(rank.last)} of {units.count(rank.checkpoints)}", right=True),
         ]
         for rank in late[:MAX_RANKS]
@@ -327,6 +326,7 @@ def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
         gain = account.gain_text(verdict)
         lists += [
             ("To do", () if verdict.remedy is None else (verdict.remedy,)),
+            ("Or", () if verdict.alternative is None else (account.alternative_text(verdict),)),
             ("Without it", () if gain is None else (gain,)),
             *account.reasons(verdict),
         ]
@@ -334,13 +334,13 @@ def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
     lists.append(("May not restore correctly", [risk.text for risk in one.risks]))
     lists.append(("After a crash", checkpoint_facts.frailties(one)))
     lists.append(("Read from", [f"{name}: {text}" for name, text in pairs]))
-    lists.append(("Limitations", one.blind))
+    lists.append(("Limitations", one.limitations))
     sections = [(name, list(map(clean_sentence, texts))) for name, texts in lists if texts]
     return "" if verdict is None else clean_sentence(verdict.sentence), sections
 
 
 def _limitations(report: Report, every: Iterable[Checkpoint], zone: tzinfo) -> list[str]:
-    counts = Counter(sentence for one in every for sentence in one.blind)
+    counts = Counter(sentence for one in every for sentence in one.limitations)
     sentences = [
         f"{clean_sentence(text)} ({units.plural(count, 'checkpoint')})" for text, count in counts.most_common(20)
     ]

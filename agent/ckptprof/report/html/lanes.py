@@ -39,7 +39,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Lane:
-    """Bars under one name."""
+    """A row of the timeline: a name and its bars."""
 
     name: str
     bars: tuple[Bar, ...]
@@ -68,7 +68,7 @@ class Lateness:
     rank: int
     checkpoints: int
     late_seconds: float  # after the middle rank, in all
-    worst_seconds: float
+    max_seconds: float
     last: int  # how often no other ended later
 
 

@@ -70,7 +70,7 @@ class AgentOptions:
 
 
 class Agent:
-    """The service."""
+    """The service: starts sampler and recorder, serves metrics, ends in order."""
 
     def __init__(self, options: AgentOptions) -> None:
         self._options = options

@@ -32,7 +32,7 @@ class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
     program: str = "ckptprof"
     version: str
     pid: int
-    wish: RequestedLevel
+    requested_level: RequestedLevel
     level: str  # trace | poll
     reasons: tuple[str, ...]  # poll: why there is no trace, empty if none was requested; trace: its limitations
     denied: bool  # only a privilege is missing
@@ -61,7 +61,7 @@ def agent_status(
     return AgentStatus(
         version=header.ckptprof,
         pid=pid,
-        wish=requested,
+        requested_level=requested,
         level=level,
         reasons=reasons if level == header.level else reasons[-1:],  # the last: why the trace failed
         denied=header.level_denied,

@@ -182,7 +182,7 @@ class AttachedProcess:
         self.is_detached |= any(one.number in ENDING_SIGNALS for one in caught)
 
     def turn(self) -> None:
-        """Forward nothing."""
+        """Do nothing: there is no output to forward."""
 
     def reap(self) -> int:
         """Close the pidfd; the exit code is 0, only its parent can read the real one."""

@@ -116,7 +116,7 @@ def _device(key: _Key, before: _Counts | None, now: _Counts, seconds: float, now
 
 
 class LiveReader:
-    """Reads one database repeatedly."""
+    """Reads the state for the live view from a database, again and again."""
 
     def __init__(self, reader: StoreReader, devices: DeviceRates, *, job: str | None = None) -> None:
         """`job` is a name or a shell pattern; None: all of them."""

@@ -328,8 +328,8 @@ def measured_row(row: Measure, tallies: Sequence[RowResult]) -> Measure:
     ended = tallies[-1].ended
     if ended == STOPPED or not transferred:
         return _unmeasured_row(row, "interrupted" if ended == STOPPED else "no bytes were transferred", ended)
-    rate = transferred * _NS / spent_ns
-    return msgspec.structs.replace(row, bytes_per_second=rate, moved_bytes=transferred, spent_ns=spent_ns, ended=ended)
+    measured = {"bytes_per_second": transferred * _NS / spent_ns, "transferred_bytes": transferred}
+    return msgspec.structs.replace(row, **measured, spent_ns=spent_ns, ended=ended)
 
 
 def _unmeasured_row(row: Measure, why: str, ended: str | None) -> Measure:

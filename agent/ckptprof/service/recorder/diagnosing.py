@@ -53,7 +53,7 @@ def ceilings_of_database(db: str | Path | None) -> Callable[[], Sequence[Ceiling
     known: Sequence[Ceilings] = ()
     known_ns: int | None = None
 
-    def beside() -> Sequence[Ceilings]:
+    def load_if_changed() -> Sequence[Ceilings]:
         nonlocal known, known_ns
         changed_ns = None
         with contextlib.suppress(OSError):
@@ -64,8 +64,8 @@ def ceilings_of_database(db: str | Path | None) -> Callable[[], Sequence[Ceiling
                 known = load_ceilings(state_dir)
         return known
 
-    beside()
-    return beside
+    load_if_changed()
+    return load_if_changed
 
 
 class Diagnosis:

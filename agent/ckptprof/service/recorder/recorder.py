@@ -347,7 +347,7 @@ class Recorder:
             detection_faults=self._previous_faults
             + (self._detector.faults if self._detector is not None else 0)
             + self._diagnosis.faults,
-            detection_kept_bytes=self._detector.detector.retained_bytes if self._detector is not None else None,
+            detection_memory_bytes=self._detector.detector.retained_bytes if self._detector is not None else None,
             detection_forgotten_bytes=self._previous_forgotten_bytes
             + (self._detector.forgotten_bytes if self._detector is not None else 0),
             left_out_events=self._omitted_events,

@@ -127,7 +127,7 @@ def join_checkpoints(first: Checkpoint, second: Checkpoint) -> Checkpoint:
         verdict=None,
         cost=None,
         level=first.level if first.level is second.level else Level.POLL,
-        blind=(*_limitations(first, second), limitation),
+        limitations=(*_limitations(first, second), limitation),
         evidence=(*own, *more, Evidence(name=CUT_BETWEEN, weight=0.0, text=text)),
         confidence=max(first.confidence, second.confidence),
         streams=streams,
@@ -138,11 +138,11 @@ def join_checkpoints(first: Checkpoint, second: Checkpoint) -> Checkpoint:
 
 
 def _limitations(first: Checkpoint, second: Checkpoint) -> Iterator[str]:
-    for sentence in first.blind:
+    for sentence in first.limitations:
         is_of_end = sentence in LIMITATIONS.values() or sentence.startswith(_DURABILITY_PREFIX)
-        if not is_of_end and sentence not in second.blind:
+        if not is_of_end and sentence not in second.limitations:
             yield sentence
-    yield from (sentence for sentence in second.blind if sentence != LIMITATIONS[CUT_AT_START])
+    yield from (sentence for sentence in second.limitations if sentence != LIMITATIONS[CUT_AT_START])
 
 
 def _common_path(one: str | None, other: str | None) -> str | None:

@@ -1,6 +1,7 @@
 """The CPU budget of the agent, over any ten minutes and any minute; above it work is left out, least worth first.
 
-What detection stands on, the counters of processes, is never left out. The real-time class ends with the first.
+What detection stands on, the counters of processes, is never left out; where the rest still costs too much, all is
+sampled more rarely. The real-time class ends with the first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ LIMITS = {  # share of the budget from which on work is left out
     "fast sampling": 0.95,  # than between bursts
     "folders": 1.0,  # of candidates: only the files that were observed are looked up
 }
+MAX_SLOWDOWN, EXCESS = 10, 0.25
 CHECKPOINT_SHARE = 0.25  # of a core, in a minute with a checkpoint
 PERIOD_NS = 2_000_000_000
 MINUTE_NS = 60_000_000_000
@@ -69,6 +71,11 @@ class Governor:
     def is_within(self) -> bool:
         """Whether nothing is left out."""
         return self.used_share < min(LIMITS.values())
+
+    @property
+    def slowdown(self) -> float:
+        """How many times as rarely to sample: 1 within the budget, 10 from a quarter above it on."""
+        return 1 + (MAX_SLOWDOWN - 1) * min(1.0, max(0.0, self.used_share - 1) / EXCESS)
 
     def allows(self, work: str) -> bool:
         """Return whether to do work of `LIMITS` that is due; what is not done is counted."""

@@ -301,7 +301,8 @@ class Population:
     def _update_candidates(self) -> None:
         self._candidate_groups = {one.process.group for one in self.watched.values() if one.has_signs}
         for watching in self.watched.values():
-            watching.is_candidate = watching.is_candidate or self._works_for_candidate(watching.process)
+            if watching.is_awake and not watching.is_candidate:
+                watching.is_candidate = self._works_for_candidate(watching.process)
 
     def watch_pid(self, pid: int, start_ticks: int, now_ns: int) -> WatchedProcess | None:
         """Watch the process with this pid and start; None if it has ended, is ours, or cannot be watched."""

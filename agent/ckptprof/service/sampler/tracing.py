@@ -94,7 +94,8 @@ class Tracing:
         self.faults = 0
         self._now_ns = self._select_next_ns = 0
         self._open_sessions: dict[str, int] = {}  # reported sessions that are still open -> pid
-        self._selected: dict[int, int] | None = None  # pids of the watched processes, and what is reported of them
+        self._selected: dict[int, int] | None = None  # pids, and what is reported of them
+        self._last_watched: tuple[int, int | None] = (0, None)  # number of the watched processes, and the last one
         self._children: dict[int, int] = {}  # pid -> start: forked by training processes, reported like them
         if wish != "poll":
             self._attach(make)
@@ -182,15 +183,17 @@ class Tracing:
 
         Called at each tick; a change shows in the last of `watched` (one was added) or in the length (one has ended).
         """
-        known = self._selected or {}
-        same = len(watched) == len(known) and next(reversed(watched), None) == next(reversed(known), None)
-        if self._now_ns < self._select_next_ns and same:
+        last = len(watched), next(reversed(watched), None)
+        if self._now_ns < self._select_next_ns and last == self._last_watched:
             return
+        self._last_watched = last
         self._select_next_ns = self._now_ns + SELECT_INTERVAL_NS
         attended = {pid: self._attention(watching) for pid, watching in watched.items()}
+        for pid in self._open_sessions.values():  # reported to their end
+            attended[pid] = max(FOLLOWED, attended.get(pid, FOLLOWED))
         if self._tracer is not None and attended != self._selected:
             self._selected = attended
-            self._tracer.set_attended(dict.fromkeys(self._open_sessions.values(), FOLLOWED) | attended, trifle_bytes)
+            self._tracer.set_attended(attended, trifle_bytes)
 
     def _attention(self, watching: WatchedProcess) -> int:
         if watching.is_training or watching.is_required:

@@ -41,6 +41,7 @@ FACTS_SHARE = 0.01  # for the file system's answers about a candidate: above it,
 OTHERS_SHARE = 0.004  # for files, descriptors and threads of all processes together that are no candidates
 OTHERS_SAVED_NS = 500_000_000
 RHYTHM_BURSTS = 3
+LARGE_WRITE_BYTES = 64 << 10  # on average, where no file was observed
 ALIKE_FACTOR = 2  # the largest is at most so many times the smallest
 _DESCRIBE_BURST_NS = 1_000_000_000  # within a burst of what is not known to train
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "JAX_PROCESS_ID")
@@ -64,8 +65,8 @@ class WatchedProcess:
         self.since_ns = now_ns
         self.activity = ProcessActivity(sample_since_ns=now_ns)
         self.allowance = CpuAllowance(SHARE, SAVED_NS)
-        self.is_candidate = keep
-        self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)  # that wrote a large file: start, bytes
+        self.is_candidate = self.has_signs = keep  # for another one's sake, or by what it is or does itself
+        self._bursts: deque[tuple[int, int]] = deque(maxlen=RHYTHM_BURSTS)  # of large writes: start, bytes
         self._facts_allowance = CpuAllowance(FACTS_SHARE, SAVED_NS)
         self._others_allowance = others or CpuAllowance(OTHERS_SHARE, OTHERS_SAVED_NS)
         self._mappings_allowance = CpuAllowance(MAPPINGS_SHARE, SAVED_NS)
@@ -91,7 +92,7 @@ class WatchedProcess:
         self.new_files: list[bytes] = []  # written files, consumed by the sampler
         self.last_write_ns = 0  # last observed write to a file
         self._wrote_bytes = self._burst_wrote_bytes = 0  # since the tick before and the last burst, to any target
-        self._previous_wrote = 0
+        self._previous_wrote = self._previous_writes = self._burst_writes = 0
         self._born_since_ns = born_since_ns
         self._clock: ThreadClock | None = None
         self._clock_denied = False
@@ -121,14 +122,14 @@ class WatchedProcess:
         return next((int(value) for value in values if value.isascii() and value.isdigit()), None)
 
     @property
-    def has_signs(self) -> bool:
-        """Whether it may save checkpoints by what it is or does itself."""
-        return self.is_required or self.is_training or self.rank is not None or has_rhythm(self._bursts)
-
-    @property
     def payer(self) -> CpuAllowance:
         """The CPU time that following its files is charged to."""
         return self._facts_allowance if self.is_candidate else self._others_allowance
+
+    def update_signs(self) -> None:
+        """Decide whether it may save checkpoints by what it runs or does itself: then it is a candidate for good."""
+        self.has_signs |= self.is_training or self.rank is not None or has_rhythm(self._bursts)
+        self.is_candidate |= self.has_signs
 
     def is_followed(self, now_ns: int) -> bool:
         """Whether its files and threads are followed: those of a candidate are, of others while that costs little."""
@@ -181,6 +182,8 @@ class WatchedProcess:
         wrote = max(io.write_chars, io.write_bytes) if io else 0
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
         self._burst_wrote_bytes += self._wrote_bytes
+        writes = io.write_syscalls if io else 0
+        self._burst_writes, self._previous_writes = self._burst_writes + writes - self._previous_writes, writes
         if last_ns:
             self.activity.observe(now_ns, last_ns, transferred_bytes, resident - last_resident)
         elif self._born_since_ns is not None and wrote >= ACTIVE_BYTES:
@@ -264,7 +267,7 @@ class WatchedProcess:
             if self.info is None:
                 samples.extend(describe_launchers(self.process))
             self.info = info
-            self.is_candidate = self.is_candidate or self.has_signs
+            self.update_signs()
             samples.append(info)
 
     def scan_if_due(self, now_ns: int, samples: list[Sample], *, traced: bool = False) -> None:
@@ -348,10 +351,11 @@ class WatchedProcess:
         start_ns, has_ended = activity.burst_since_ns, activity.end_if_idle(now_ns)
         if has_ended and start_ns is not None:
             self._forget_open_files()
-            if self._has_large_file:
+            least_bytes = max(LARGE_FILE_BYTES, LARGE_WRITE_BYTES * self._burst_writes)
+            if self._has_large_file or self._burst_wrote_bytes >= least_bytes:
                 self._bursts.append((start_ns, self._burst_wrote_bytes))
-                self.is_candidate = self.is_candidate or self.has_signs
-            self._burst_wrote_bytes = 0
+                self.update_signs()
+            self._burst_wrote_bytes = self._burst_writes = 0
         midway = not has_ended and not force and activity.midway_due(now_ns)
         due = has_ended or (midway and self.payer.left_ns(now_ns) > 0) or activity.second_sample_due(now_ns)
         if not due and not (force and (activity.is_in_burst() or activity.second_sample_ns is not None)):

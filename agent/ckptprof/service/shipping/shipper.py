@@ -71,8 +71,8 @@ def redact(one: Checkpoint) -> Checkpoint:
         overheads=tuple(msgspec.structs.replace(overhead, text="") for overhead in one.overheads),
         evidence=tuple(msgspec.structs.replace(evidence, text="") for evidence in one.evidence),
         verdict=None if one.verdict is None else _redact_verdict(one.verdict),
-        cost=None if one.cost is None else msgspec.structs.replace(one.cost, ceiling_from=None),
-        blind=(),
+        cost=one.cost,
+        limitations=(),
         measures=None,
         streams=(),
         devices=(),
@@ -94,10 +94,11 @@ def _redact_verdict(verdict: Verdict) -> Verdict:
         accounts=tuple(msgspec.structs.replace(account, text="") for account in verdict.accounts),
         evidence=(),
         excluded=(),
-        lacking=(),
+        missing=(),
         capped_by=None,
         remedy=None,
         reference=None,
+        alternative=None,
     )
 
 

@@ -37,7 +37,7 @@ class ChangedCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangeBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The next changes."""
+    """The changes to be sent next."""
 
     previous_change: int  # the change before it
     last_change: int  # its last one

@@ -151,7 +151,7 @@ class EntityCatalogue:
             numbers.clear()
         for name in sorted({name for name in names if name not in numbers}):
             stored_name = name[:_MAX_NAME]
-            connection.execute(compiled.ADD_ENTITY, {"name": stored_name, "seen_ns": observed_ns})
+            connection.execute(compiled.ADD_ENTITY, {"name": stored_name, "observed_ns": observed_ns})
             numbers[name] = connection.execute(compiled.ENTITY, {"known": stored_name}).fetchone()[0]
         return numbers
 

@@ -8,7 +8,7 @@ PLAIN_COLUMNS = (
     "mode", "stall_ns", "level", "confidence", "status", "written_bytes", "unique_bytes", "storage_bytes", "cache",
     "owner",
 )  # fmt: skip
-JSON_COLUMNS = ("blind", "pattern", "moments", "metadata", "overheads", "blocked")
+JSON_COLUMNS = ("limitations", "pattern", "moments", "metadata", "overheads", "blocked")
 BRIEF_DIAGNOSIS_COLUMNS = ("sent", "run", "place", "clock", "verdict", "cost")  # JSON or NULL
 DIAGNOSIS_COLUMNS = (*BRIEF_DIAGNOSIS_COLUMNS, "measures")
 CHILD_TABLES = ("writers", "evidence", "streams", "devices")  # tables

@@ -82,7 +82,7 @@ checkpoints = sa.Table(
     _text("pattern_class", nullable=True),
     _text("pattern"),  # JSON
     _text("verdict", nullable=True),  # JSON
-    _text("blind"),  # JSON, a list of sentences
+    _text("limitations"),  # JSON, a list of sentences
     _blob("timeline"),  # a block of two columns: end - start, bytes
     _text("status", default="complete"),
     _text("moments", default="{}"),  # JSON
@@ -149,7 +149,7 @@ streams = sa.Table(
     _integer("start_ns"),
     _integer("end_ns"),
     _text("class", nullable=True),
-    _text("seen_by"),
+    _text("observed_by"),
     sqlite_with_rowid=False,
 )
 devices = sa.Table(
@@ -182,10 +182,10 @@ outbox = sa.Table(  # the last change of each checkpoint
     sqlite_autoincrement=True,
 )
 pending = sa.Table(
-    "untold", metadata, sa.Column("uid", sa.Text, primary_key=True), _blob("data"), sqlite_with_rowid=False
+    "pending", metadata, sa.Column("uid", sa.Text, primary_key=True), _blob("data"), sqlite_with_rowid=False
 )
 entities = sa.Table(
-    "entities", metadata, _id(), _text("name", unique=True), _integer("seen_ns"), sqlite_autoincrement=True
+    "entities", metadata, _id(), _text("name", unique=True), _integer("observed_ns"), sqlite_autoincrement=True
 )
 layouts = sa.Table("layouts", metadata, _id(), _text("fields", unique=True))
 # Minutes as written, hours in full resolution, and days with the values at the end of each minute

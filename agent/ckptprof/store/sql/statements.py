@@ -187,8 +187,8 @@ def _statements() -> dict[str, sa.Executable | Mapping[str, sa.Executable]]:
         "ENTITY": sa.select(_ENTITIES.c.id).where(_ENTITIES.c.name == _text("known")),
         "UPDATE_ENTITY": sa.update(_ENTITIES)
         .where(_ENTITIES.c.id == _integer("entity"))
-        .values(seen_ns=sa.func.max(_ENTITIES.c.seen_ns, _integer("newest_ns"))),
-        "EXPIRE_ENTITIES": sa.delete(_ENTITIES).where(_ENTITIES.c.seen_ns < _integer("limit_ns")),
+        .values(observed_ns=sa.func.max(_ENTITIES.c.observed_ns, _integer("newest_ns"))),
+        "EXPIRE_ENTITIES": sa.delete(_ENTITIES).where(_ENTITIES.c.observed_ns < _integer("limit_ns")),
         "ADD_LAYOUT": _insert_name(layouts),
         "LAYOUT": sa.select(layouts.c.id).where(layouts.c.fields == _text("known")),
         "LAYOUTS": sa.select(layouts.c.id, layouts.c.fields),

@@ -92,11 +92,12 @@ def is_received(event: EventContext) -> bool:
     if sum(training_signs) > 1:
         return False  # it counts steps, or saves such files repeatedly; the traffic may be another process's
     low, high = _RECEIVED_RANGE_OF_TRAINER if event.is_training else _RECEIVED_RANGE
-    received_bytes = event.world.devices.received_bytes(event.start_ns, event.end_ns)
+    devices, path = event.world.devices, event.largest_paths[0]
+    received_bytes = devices.received_bytes(event.start_ns, event.end_ns, path)
     if received_bytes is not None and low * event.bytes <= received_bytes <= high * event.bytes:
         return True
     # others receive, too, and buffered bytes came before the file existed: then its pieces decide
-    received_bytes = event.world.devices.received_bytes(event.start_ns - CONCURRENT_NS, event.end_ns)
+    received_bytes = devices.received_bytes(event.start_ns - CONCURRENT_NS, event.end_ns, path)
     return (
         received_bytes is not None
         and received_bytes >= low * event.bytes

@@ -22,7 +22,7 @@ Who changes it, in the order in which that happens:
                                 merges a file truncated and rewritten while open into one transfer
    file_facts                   `fact`, the last `path`, `size`; restarts a transfer credited while its file grew
    unobserved_writes, _reads    make one that is ENDED: no process was observed, only counters
-3. Right after that (`Gatherer.gather`), those that are ENDED or OPEN, all of it again:
+3. Right after that (`CandidateGatherer.gather`), those that are ENDED or OPEN, all of it again:
    estimates                    `name`, the edges (by `edges`) and the bytes (by `transferred_bytes`), within the bounds
    estimates, for each job      a second writing of a file starts after the first; no process read more than was counted
    staging                      a staging file becomes part of its copy (`staging_file`), which starts with it
@@ -43,7 +43,7 @@ from enum import Enum
 
 
 class Phase(Enum):
-    """Phase of a transfer."""
+    """How far a transfer is: open, ended, or part of a classified event."""
 
     __hash__ = object.__hash__  # a third of the time of Enum's: each round hashes thousands
 

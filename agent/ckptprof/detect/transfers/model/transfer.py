@@ -58,7 +58,7 @@ class Transfer:
     closed_ns: int | None = None  # first known to be closed
     phase: Phase = Phase.OPEN
     # Observed while it is open.
-    seen_by: str = "fdinfo"
+    observed_by: str = "fdinfo"
     append: bool = False
     direct: bool = False
     unlinked: bool = False  # it had no name in any sample, or lost it
@@ -253,7 +253,7 @@ class Transfer:
     @property
     def is_credited(self) -> bool:
         """Its process was not observed with the file open, but wrote as much at that time."""
-        return self.seen_by == "directory"
+        return self.observed_by == "directory"
 
     @property
     def is_nameless(self) -> bool:

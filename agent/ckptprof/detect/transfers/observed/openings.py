@@ -52,7 +52,7 @@ class FileOpenings(Latest[FileKey, FileOpening]):
         self.closings: Latest[FileKey, FileClosing] = Latest(MAX_FILES, lambda one: one.file, lambda one: one.at_ns)
 
     def record(self, event: FileEvent) -> None:
-        """Record one event."""
+        """Record that a file was opened or closed; ignore a rename."""
         key = (event.device, event.inode)
         if event.kind == "renamed":
             return

@@ -79,7 +79,7 @@ class PolledTransfers:
                 if transfer is None:
                     polled_ns = before_ns if process.mappings_polled_ns is None else process.mappings_polled_ns
                     transfer = _start_transfer(process, place, at_ns, polled_ns, mapped.path)
-                    transfer.seen_by = "maps"
+                    transfer.observed_by = "maps"
                 transfer.last_ns = at_ns
                 transfer.mapped_bytes = max(transfer.mapped_bytes, mapped.mapped_bytes)
             process.mappings_polled_ns = at_ns

@@ -402,7 +402,7 @@ def _make_transfer(key: _StretchKey, stretch: _TransferStretch, polled: _Transfe
         before_ns=stretch.before_ns,
         closed_ns=stretch.last_ns,
         phase=Phase.ENDED,
-        seen_by="trace" if key.is_counted else "connections",
+        observed_by="trace" if key.is_counted else "connections",
         start_ns=start_ns,
         end_ns=max(last_byte_ns, stretch.answered_ns),
         last_byte_ns=last_byte_ns,

@@ -100,7 +100,7 @@ class TracedTransfers:
             first_ns=activity.first_ns,
             last_ns=activity.last_ns,
             before_ns=activity.first_ns,
-            seen_by="trace",
+            observed_by="trace",
             generation=activity.generation,
         )
         transfers.append(transfer)

@@ -52,7 +52,7 @@ class ConnectionTraffic(NamedTuple):
 
 
 class Inflow(NamedTuple):
-    """Bytes received, and when."""
+    """Bytes received within a time."""
 
     span: Span
     bytes: int

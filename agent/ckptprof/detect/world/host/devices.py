@@ -6,7 +6,7 @@ from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.connection_counters import ConnectionCounters
 from ckptprof.detect.world.host.device_counters import DeviceCounters
 from ckptprof.detect.world.host.device_requests import DeviceRequests
-from ckptprof.detect.world.host.network_counters import NetworkCounters
+from ckptprof.detect.world.host.network_counters import LOOPBACK, NetworkCounters
 from ckptprof.detect.world.host.nvme_path_states import NvmePathStates
 from ckptprof.detect.world.host.remote_client_counters import RemoteClientCounters
 from ckptprof.frameworks.places import NETWORKED, NETWORKED_DAEMONS, REMOTE_SOURCE
@@ -88,9 +88,15 @@ class Devices:
             found.extend(self._nic_shares(start_ns, end_ns, mount.mount_point))
         return tuple(found)
 
-    def received_bytes(self, start_ns: int, end_ns: int) -> int | None:
-        """Bytes that the busiest interface received between two times, loopback included; None: none observed."""
-        return max((received for received, _ in self.links.totals_around(start_ns, end_ns).values()), default=None)
+    def received_bytes(self, start_ns: int, end_ns: int, path: str) -> int | None:
+        """Bytes that the busiest interface received between two times for a file; None: none observed.
+
+        Those over loopback count, unless the file is on a network mount: then they are its own, sent to its server.
+        """
+        totals, mount = self.links.totals_around(start_ns, end_ns), self.mount_of(path)
+        if mount is not None and is_network_mount(mount):
+            totals.pop(LOOPBACK, None)
+        return max((received for received, _ in totals.values()), default=None)
 
     def chain_of(self, path: str) -> list[str]:
         """List the block devices under a path, each before the devices below it."""

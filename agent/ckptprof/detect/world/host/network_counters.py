@@ -14,7 +14,7 @@ MAX_REPORTED = 32  # links of one checkpoint, the busiest
 _Column = IntEnum("_Column", "RECEIVED SENT", start=0)
 _TRICKLE = 64 << 10  # bytes a second: names, keep-alives
 _ACTIVE = 0.01  # of its best second: above that it is active
-_LOOPBACK = "lo"
+LOOPBACK = "lo"
 _PAIRED = frozenset(("veth",))  # one end receives what the other sends; which one is the host's is unknown
 
 
@@ -100,7 +100,7 @@ class NetworkCounters:
         peak = history.peak_rate((column,), start_ns, end_ns)
         drops, overlimits, backlog = self._queue_counters(name, start_ns, end_ns)
         bits = nic.speed_bits_per_second if nic is not None else port.rate_bits_per_second if port is not None else None
-        kind = "loopback" if name == _LOOPBACK else "rdma" if port is not None else "nic"
+        kind = "loopback" if name == LOOPBACK else "rdma" if port is not None else "nic"
         return LinkMeasure(
             name=name,
             kind=kind,

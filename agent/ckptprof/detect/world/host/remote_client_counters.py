@@ -131,7 +131,7 @@ class RemoteClientCounters:
             direct_written_bytes=_rounded(totals[_Total.DIRECT_WRITTEN]),
             wire_read_bytes=_rounded(totals[_Total.WIRE_READ]),
             wire_written_bytes=_rounded(totals[_Total.WIRE_WRITTEN]),
-            asked_seconds=requested_seconds,
+            requested_seconds=requested_seconds,
             late_share=late_share,
             operations=tuple(operations[:FEW]),
             delays=_rounded(totals[_Total.DELAYS]),
