@@ -121,7 +121,6 @@ def test_what_waited_for_a_cpu_is_hatched(make_diagnosed: Callable[..., Checkpoi
 
     assert '<rect class="limit-serialize" x="0.0" width="25.0"' in page
     assert '<line class="limit-serialize hatched" x1="25.0" x2="100.0"' in page
-    assert "serialize, waiting for a CPU: 3.00 s" in page
 
 
 def test_sizes_are_the_sums_of_the_document(
