@@ -85,6 +85,30 @@ def test_what_goes_on_and_on_is_gathered_when_it_is_foreseen_again(monkeypatch: 
     assert len(paths) > 1
 
 
+def test_an_event_that_grows_is_forecast_by_its_age_and_again_when_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten files a second, none open when it is forecast: all are in the forecast a second after the last one."""
+    stage, detector, forecast_at, at_s = Stage(), Detector(Stage().header()), list[float](), 0.0
+    forecast, files, seconds = Recogniser.forecast, 0, 30
+
+    def recorded(recogniser: Recogniser, candidate: Candidate) -> PendingEvent | None:
+        forecast_at.append(at_s)
+        return forecast(recogniser, candidate)
+
+    monkeypatch.setattr(Recogniser, "forecast", recorded)
+    info = ProcessInfo(10, 100, 1, 0, "python3", "train.py", ("torch",), {}, None)
+    pending: list[PendingEvent] = []
+    for tick in range((seconds + 2) * 5):
+        at_s = tick / 5
+        new = range(files, files := files + 2) if at_s < seconds else ()
+        samples = [activity(10, f"/ckpt/step_1/{one}.bin", at_s - 0.001, at_s, MIB, inode=one + 1) for one in new]
+        at_ns = stage.header().at_ns + round(at_s * SECOND_NS)
+        detector.ingest(Frame(at_ns, stage.wall(at_s), ("trace",), (*(() if tick else (info,)), *samples)))
+        pending = detector.pending(closely=False)
+
+    assert len(forecast_at) < seconds
+    assert [one.checkpoint.files for one in pending] == [files]
+
+
 def test_what_has_thousands_of_files_is_foreseen_as_seldom_as_that_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second for each thousand of them passes in between; at the end it is foreseen as it is."""
     stage, detector, files = Stage(), Detector(Stage().header()), 0

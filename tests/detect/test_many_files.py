@@ -93,7 +93,7 @@ def without_room(one: int, at_s: float) -> list[Sample]:
 
 
 def stripped(one: int, at_s: float) -> list[Sample]:
-    """Return what the trace shows of a file that is read and then replaced by half of it, as without an optimizer."""
+    """Return what the trace shows of a file that is read and at once replaced by half, as without an optimizer."""
     path, smaller = f"/ckpt/step_100/part_{one}.bin", one + 1_000_000
     return [
         activity(PID, path, at_s - 0.004, at_s - 0.003, 2 * FILE_BYTES, inode=one, writes=False),

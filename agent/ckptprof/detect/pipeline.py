@@ -170,18 +170,18 @@ class Detector:
             names = {_candidate_key(candidate): candidate for candidate in ongoing[:MAX_PER_ITEM]}
             for name in sorted(names, key=self._forecasts.__contains__):  # those without a forecast first
                 candidate, known = names[name], self._forecasts.get(name)
-                fingerprint = _fingerprint(candidate)
                 is_due = known is None or closely or self._fed_ns >= known.due_ns or self._is_quiet(candidate)
                 is_reused = known is not None and self._fed_ns < known.reuse_until_ns and not has_ended
-                if known is not None and (known.fingerprint == fingerprint or not is_due or is_reused or hurried()):
+                in_haste = is_due and not is_reused and hurried()
+                is_valid = not is_due or is_reused or in_haste
+                if known is not None and (is_valid or known.fingerprint == _fingerprint(candidate)):
                     forecasts[name] = known
-                elif not hurried():
+                elif not in_haste:
                     age_ns = self._fed_ns - candidate.start_ns
                     due_ns = self._fed_ns + min(age_ns // _FORECAST_AGE_SHARE, _MAX_FORECAST_AGE_NS)
                     reuse_until_ns = self._fed_ns + _reuse_ns(len(candidate.parts))
-                    forecasts[name] = _Forecast(
-                        fingerprint, due_ns, reuse_until_ns, self._recogniser.forecast(candidate)
-                    )
+                    pending = self._recogniser.forecast(candidate)
+                    forecasts[name] = _Forecast(_fingerprint(candidate), due_ns, reuse_until_ns, pending)
             self._world.recording_end_ns = recording_end_ns
             omitted.update(name for candidate in ongoing if (name := _candidate_key(candidate)) not in forecasts)
             if len(forecasts) == len(candidates):

@@ -64,7 +64,7 @@ def reader(read_bytes: int) -> ProcessHistory:
     """Return a process that read so much while the file was open."""
     history = ProcessHistory()
     begin_ns, end_ns = round(10.0 * SECOND_NS), round(10.2 * SECOND_NS)
-    history.intervals.append(
+    history._append(
         ProcessInterval(begin_ns, end_ns, read_bytes=read_bytes, returned_bytes=read_bytes, reads=70, busy=0.5)
     )
     return history
@@ -245,9 +245,7 @@ def test_a_reading_begins_at_its_opening_though_that_was_heard_of_within_the_loo
     book.record(FileEvent(at_ns + 30_000, "opened", 1, 7, SIZE, PATH))
     for number in range(-10, 10):
         begin_ns = at_ns + number * SECOND_NS // 50
-        history.intervals.append(
-            ProcessInterval(begin_ns, begin_ns + SECOND_NS // 50, read_bytes=7 * MIB, reads=70, busy=0.5)
-        )
+        history._append(ProcessInterval(begin_ns, begin_ns + SECOND_NS // 50, read_bytes=7 * MIB, reads=70, busy=0.5))
     stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
                     before_ns=at_ns - SECOND_NS, samples=[PositionSample(at_ns, 4096, SIZE)], size=SIZE)  # fmt: skip
 
@@ -263,7 +261,7 @@ def test_a_reading_by_one_call_begins_where_memory_began_to_grow_for_it(growing:
         end_ns, last = at_ns + (number + 1) * look_ns, number == 9
         grown = SIZE // growing if growing and number >= 10 - growing else -1
         moved = {"read_bytes": SIZE, "returned_bytes": SIZE, "reads": 1} if last else {}
-        history.intervals.append(ProcessInterval(end_ns - look_ns, end_ns, grown_bytes=grown, minor_faults=1, **moved))
+        history._append(ProcessInterval(end_ns - look_ns, end_ns, grown_bytes=grown, minor_faults=1, **moved))
     end_ns = at_ns + 10 * look_ns
     stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=end_ns,
                     before_ns=at_ns - SECOND_NS, samples=[PositionSample(at_ns, 0, SIZE)], size=SIZE)  # fmt: skip

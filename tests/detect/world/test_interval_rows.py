@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from ckptprof.detect.world.process_counters import IntervalRows, ProcessHistory, ProcessInterval
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 
 STEP_NS = 100_000_000
 
@@ -39,20 +39,20 @@ def test_times_select_what_overlaps_them(number: int) -> None:
             assert history.between(low, high) == inside
             assert history.wrote_bytes(low, high) == sum(one.new_written_bytes for one in inside)
             assert history.returned_bytes(low, high) == sum(one.returned_bytes for one in inside)
-    assert [history.intervals[at] for at in range(len(history.intervals))] == every
+    assert history.intervals == every
 
 
 def test_counters_that_no_kernel_has_are_limited() -> None:
     """A damaged recording ends nothing."""
-    rows = IntervalRows([ProcessInterval(1, 2, read_bytes=1 << 70, grown_bytes=-(1 << 70), busy=0.5)])
+    history = ProcessHistory([ProcessInterval(1, 2, read_bytes=1 << 70, grown_bytes=-(1 << 70), busy=0.5)])
 
-    assert rows[-1] == ProcessInterval(1, 2, read_bytes=(1 << 63) - 1, grown_bytes=-(1 << 63) + 1, busy=0.5)
+    assert history.intervals == [ProcessInterval(1, 2, read_bytes=(1 << 63) - 1, grown_bytes=1 - (1 << 63), busy=0.5)]
 
 
 def test_they_take_a_quarter_of_what_objects_take() -> None:
     """A node with ninety processes that move bytes has a hundred thousand of them."""
     every = intervals(1000)
-    rows = IntervalRows(every)
+    history = ProcessHistory(every)
     as_objects = sum(sys.getsizeof(one) + sum(sys.getsizeof(value) for value in one) for one in every)
 
-    assert 4 * (sys.getsizeof(rows._rows) + sys.getsizeof(rows.ends_ns)) < as_objects
+    assert 4 * (sys.getsizeof(history._rows) + sys.getsizeof(history.ends_ns)) < as_objects

@@ -20,25 +20,25 @@ class Starting:
     def __init__(self, comes_s: float, *, runs: bool) -> None:
         """Begin to start now."""
         self.now, self._comes_s, self._runs = 0.0, comes_s, runs
-        self.sampler, self.ended = self, False
+        self.sampler, self.has_ended = self, False
         self.attended: Any = None
 
     def cpu_seconds(self) -> float:
         """Return the time that it has had on a CPU."""
         return self.now if self._runs else 0.0
 
-    def turn(self, timeout_seconds: float) -> list[Any]:
+    def poll(self, timeout_seconds: float) -> list[Any]:
         """Let the time pass; nobody signals."""
         self.now += timeout_seconds
         if self.now > self._comes_s:
-            self.attended._take(header("trace"))
+            self.attended._ingest(header("trace"))
         return []
 
-    def house_due(self) -> bool:
+    def housekeeping_due(self) -> bool:
         """Return whether a second is over."""
         return False
 
-    def hold_patience(self) -> None:
+    def reset_silence(self) -> None:
         """Take it as alive."""
 
 

@@ -64,4 +64,4 @@ def test_three_that_hang_are_not_made_four(monkeypatch: pytest.MonkeyPatch, capf
 
     assert got == "another"
     assert events == ["let go", "started"]
-    assert "nothing is seen until one of them has ended" in capfd.readouterr().err
+    assert "nothing is recorded until one of them exits" in capfd.readouterr().err

@@ -64,61 +64,9 @@ class ProcessInterval(NamedTuple):
         return self.new_written_bytes if writes else self.read_bytes
 
 
-_ROW, _START = struct.Struct("=13qd"), struct.Struct("=q")
+_ROW, _START = struct.Struct("=13qd"), struct.Struct("=q")  # an interval, and its start
+_WIDTH = len(ProcessInterval._fields)
 _LARGEST = (1 << 63) - 1
-
-
-class IntervalRows:
-    """The intervals of one process in the order of time, in 130 bytes each: as objects they take four times that."""
-
-    __slots__ = ("_rows", "ends_ns")
-
-    def __init__(self, intervals: Iterable[ProcessInterval] = ()) -> None:
-        self.ends_ns = array("q")
-        self._rows = bytearray()
-        for interval in intervals:
-            self.append(interval)
-
-    def __len__(self) -> int:
-        return len(self.ends_ns)
-
-    def __getitem__(self, at: int) -> ProcessInterval:
-        return self.slice(range(len(self))[at], range(len(self))[at] + 1)[0]
-
-    def slice(self, first: int, end: int) -> list[ProcessInterval]:
-        """Return the intervals of a range of places."""
-        return list(map(ProcessInterval._make, _ROW.iter_unpack(self._rows[first * _ROW.size : end * _ROW.size])))
-
-    def append(self, interval: ProcessInterval) -> None:
-        """Add the latest one; counters that no kernel has are limited to 63 bits."""
-        try:
-            row = _ROW.pack(*interval)
-        except struct.error:
-            row = _ROW.pack(*(max(-_LARGEST, min(value, _LARGEST)) for value in interval[:-1]), interval.busy)
-        self._rows += row
-        self.ends_ns.append(min(interval.end_ns, _LARGEST))
-
-    def drop(self, count: int) -> None:
-        """Drop the oldest ones."""
-        del self._rows[: count * _ROW.size], self.ends_ns[:count]
-
-    def between(self, start_ns: int, end_ns: int) -> list[ProcessInterval]:
-        """Select the intervals that overlap a time."""
-        return self.slice(*self._places_between(start_ns, end_ns))
-
-    def sum_between(self, field: str, start_ns: int, end_ns: int) -> int:
-        """Sum one field of the intervals that overlap a time: of many it takes a fifth of building them."""
-        first, end = self._places_between(start_ns, end_ns)
-        width = len(ProcessInterval._fields)
-        return sum(
-            memoryview(self._rows).cast("q")[first * width + ProcessInterval._fields.index(field) : end * width : width]
-        )
-
-    def _places_between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
-        first = bisect_right(self.ends_ns, start_ns)
-        last = bisect_left(self.ends_ns, end_ns, first)
-        overlaps = last < len(self) and _START.unpack_from(self._rows, last * _ROW.size)[0] < end_ns
-        return first, last + overlaps
 
 
 class ActivityRun(NamedTuple):
@@ -162,7 +110,8 @@ class ProcessHistory:
     first_ns: int = 0  # the first tick at which its bytes were read
     last_ns: int = 0  # the last tick at which the process was read, changed or not
     child_counters: list[tuple[int, ProcessIo]] = field(default_factory=list)  # (exit time, counters) of children
-    intervals: IntervalRows = field(init=False)
+    ends_ns: array[int] = field(default_factory=lambda: array("q"))  # of its intervals
+    _rows: bytearray = field(default_factory=bytearray)  # the intervals, in a quarter of the memory of objects
     _grown_bytes: int = 0  # not yet in an interval
     _cached_runs: tuple[int, int, list[ActivityRun]] | None = None  # (how many intervals, the end of the last, runs)
     _fetched: _EarlyBytes = field(default_factory=_EarlyBytes)
@@ -170,7 +119,33 @@ class ProcessHistory:
     _child_exit_times: list[int] = field(default_factory=list)  # when children ended
 
     def __post_init__(self, initial: Iterable[ProcessInterval]) -> None:
-        self.intervals = IntervalRows(initial)
+        for interval in initial:
+            self._append(interval)
+
+    @property
+    def intervals(self) -> list[ProcessInterval]:
+        """The recent intervals, in the order of time."""
+        return self._slice(0, len(self.ends_ns))
+
+    def _slice(self, first: int, end: int) -> list[ProcessInterval]:
+        return list(map(ProcessInterval._make, _ROW.iter_unpack(self._rows[first * _ROW.size : end * _ROW.size])))
+
+    def _append(self, interval: ProcessInterval) -> None:
+        limited = (max(-_LARGEST, min(value, _LARGEST)) for value in interval[:-1])  # of a damaged recording
+        self._rows += _ROW.pack(*limited, interval.busy)
+        self.ends_ns.append(min(interval.end_ns, _LARGEST))
+
+    def _places_between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
+        first = bisect_right(self.ends_ns, start_ns)
+        last = bisect_left(self.ends_ns, end_ns, first)
+        overlaps = last < len(self.ends_ns) and _START.unpack_from(self._rows, last * _ROW.size)[0] < end_ns
+        return first, last + overlaps
+
+    def _sum_between(self, name: str, start_ns: int, end_ns: int) -> int:
+        first, end = (
+            at * _WIDTH + ProcessInterval._fields.index(name) for at in self._places_between(start_ns, end_ns)
+        )
+        return sum(memoryview(self._rows).cast("q")[first:end:_WIDTH])
 
     def observe(
         self, at_ns: int, previous_tick_ns: int, io: ProcessIo | None, stat: ProcessStat | None, ticks_per_second: int
@@ -207,18 +182,16 @@ class ProcessHistory:
             self._grown_bytes, busy,
         )  # fmt: skip
         self._grown_bytes = 0
-        self.intervals.append(interval)
+        self._append(interval)
         return interval
 
     def writing_runs(self) -> list[ActivityRun]:
         """Find the runs of writing; cached, since tens of thousands of files may query them."""
-        number = len(self.intervals)
-        last_ns = self.intervals.ends_ns[-1] if number else 0
+        last_ns = self.ends_ns[-1] if self.ends_ns else 0
         cached = self._cached_runs
-        if cached is None or cached[:2] != (number, last_ns):
-            every = self.intervals.slice(0, number)
-            found = find_runs((one.start_ns, one.end_ns, one.new_written_bytes) for one in every)
-            cached = self._cached_runs = (number, last_ns, found)
+        if cached is None or cached[:2] != (len(self.ends_ns), last_ns):
+            found = find_runs((one.start_ns, one.end_ns, one.new_written_bytes) for one in self.intervals)
+            cached = self._cached_runs = (len(self.ends_ns), last_ns, found)
         return cached[2]
 
     def add_child_counters(self, at_ns: int, io: ProcessIo) -> None:
@@ -257,15 +230,16 @@ class ProcessHistory:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop intervals that ended before a time."""
-        self.intervals.drop(bisect_left(self.intervals.ends_ns, at_ns))
+        count = bisect_left(self.ends_ns, at_ns)
+        del self._rows[: count * _ROW.size], self.ends_ns[:count]
 
     def between(self, start_ns: int, end_ns: int) -> list[ProcessInterval]:
         """Select the intervals that overlap a time."""
-        return self.intervals.between(start_ns, end_ns)
+        return self._slice(*self._places_between(start_ns, end_ns))
 
     def returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes returned by its read calls in the intervals that overlap a time."""
-        return self.intervals.sum_between("returned_bytes", start_ns, end_ns)
+        return self._sum_between("returned_bytes", start_ns, end_ns)
 
     def bulk_returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes that it may have read of large files not observed open: small calls return modules, logs and /proc."""
@@ -274,7 +248,7 @@ class ProcessHistory:
 
     def wrote_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes written in the intervals that overlap a time."""
-        return self.intervals.sum_between("new_written_bytes", start_ns, end_ns)
+        return self._sum_between("new_written_bytes", start_ns, end_ns)
 
 
 class ProcessHistories(dict[ProcessKey, ProcessHistory]):

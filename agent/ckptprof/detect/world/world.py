@@ -197,7 +197,7 @@ class World:
     @property
     def interval_count(self) -> int:
         """Number of retained intervals of all processes."""
-        return sum(len(history.intervals) for history in self.histories.values())
+        return sum(len(history.ends_ns) for history in self.histories.values())
 
     def drop_stalest(self) -> list[ProcessKey]:
         """Drop the half of too many processes that was read longest ago; return them. Their exits are not reported."""

@@ -30,9 +30,9 @@ class CpuAllowance:
         """Record spent CPU time."""
         self._left_ns -= spent_ns
 
-    def drain(self) -> None:
+    def drain(self, now_ns: int) -> None:
         """Leave nothing."""
-        self._left_ns = min(0, self._left_ns)
+        self._left_ns = min(0, self.left_ns(now_ns))
 
 
 class UserPlaces:
