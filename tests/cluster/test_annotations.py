@@ -114,7 +114,7 @@ def test_nothing_is_written_unless_it_is_asked_for(
     slurm.knows("8812")
     slurm.knows("9000", "JS1:H4sIAAAAAAAAA")
 
-    assert actions(asked(site, capsys)) == {"77": "unknown", "8812": "write", "9000": "taken"}
+    assert actions(asked(site, capsys)) == {"77": "unknown", "8812": "write", "9000": "foreign"}
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["fleet", "annotate", "--db", str(site)]) == 0
     page = capsys.readouterr().out
@@ -131,14 +131,14 @@ def test_a_job_is_annotated_once(site: Path, slurm: Slurm, capsys: pytest.Captur
 
     first = asked(site, capsys, "--write")
 
-    assert actions(first) == {"77": "taken", "8812": "write", "9000": "renew"}
+    assert actions(first) == {"77": "foreign", "8812": "write", "9000": "renew"}
     assert slurm.comments() == {
         "alpha-77": "by hand, see cp1: | and 'this' $(touch /tmp/x)", "alpha-8812": NOTE, "alpha-9000": NOTE
     }  # fmt: skip
     assert slurm.calls("sacctmgr")[0] == [
         "sacctmgr", "-i", "-Q", "modify", "job", "where", "jobid=8812", "set", f"AdminComment={NOTE}"
     ]  # fmt: skip
-    assert actions(asked(site, capsys, "--write")) == {"77": "taken", "8812": "keep", "9000": "keep"}
+    assert actions(asked(site, capsys, "--write")) == {"77": "foreign", "8812": "keep", "9000": "keep"}
     assert len(slurm.calls("sacctmgr")) == 2
 
 

@@ -32,7 +32,7 @@ def test_gaps_say_why(session: _Make) -> None:
             Gap(20, 30, "ckptprof was not running"),
             Gap(40, 50, "ckptprof was killed and not running until its next start"),
             Gap(60, 70, "the host went down, or ckptprof was killed before a restart of the host"),
-            Gap(70, 80, "3 samples were lost somewhere in this time"),
+            Gap(70, 80, "3 samples were lost somewhere in this time", 3),
         ),
     )
 

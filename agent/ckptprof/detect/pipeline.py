@@ -172,10 +172,11 @@ class Detector:
                 candidate, known = names[name], self._forecasts.get(name)
                 is_due = known is None or closely or self._fed_ns >= known.due_ns or self._is_quiet(candidate)
                 is_reused = known is not None and self._fed_ns < known.reuse_until_ns and not has_ended
-                is_valid = not is_due or is_reused or hurried()
+                in_haste = is_due and not is_reused and hurried()
+                is_valid = not is_due or is_reused or in_haste
                 if known is not None and (is_valid or known.fingerprint == _fingerprint(candidate)):
                     forecasts[name] = known
-                elif not hurried():
+                elif not in_haste:
                     age_ns = self._fed_ns - candidate.start_ns
                     due_ns = self._fed_ns + min(age_ns // _FORECAST_AGE_SHARE, _MAX_FORECAST_AGE_NS)
                     reuse_until_ns = self._fed_ns + _reuse_ns(len(candidate.parts))

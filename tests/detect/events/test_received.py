@@ -73,7 +73,7 @@ def test_where_others_receive_too_the_pieces_tell(  # parameters
 def test_what_waited_in_buffers_came_before_the_file_was_there(monkeypatch: pytest.MonkeyPatch, *, trace: bool) -> None:
     """The client opens its file when the answer has begun to come, a starved one late."""
 
-    def came(_: Devices, start_ns: int, end_ns: int) -> int:
+    def came(_: Devices, start_ns: int, end_ns: int, __: str) -> int:
         return SIZE if end_ns - start_ns > 1.5 * SECOND_NS else int(0.8 * SIZE)
 
     monkeypatch.setattr(Devices, "received_bytes", came)
@@ -84,7 +84,9 @@ def test_what_waited_in_buffers_came_before_the_file_was_there(monkeypatch: pyte
 def test_numbered_files_that_numpy_saves_again_and_again_are_no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the second of them had as much come in by the network beside it."""
     monkeypatch.setattr(
-        Devices, "received_bytes", lambda _, start_ns, __: SIZE if 8 < (start_ns - MONOTONIC_NS) / SECOND_NS < 11 else 0
+        Devices,
+        "received_bytes",
+        lambda _, start_ns, *__: SIZE if 8 < (start_ns - MONOTONIC_NS) / SECOND_NS < 11 else 0,
     )
     stage = Stage()
     trainer = stage.process(runtimes=("numpy",))

@@ -226,7 +226,7 @@ class Sampler:
         self.governor.update(now_ns, saves=saves)
         if not self.governor.is_within:
             for allowance in self._population.others.values():
-                allowance.drain()
+                allowance.drain(now_ns, _SECOND_NS)
         if self.governor.is_within != was_within:
             self.on_budget(self.governor.is_within)
             self._next_health_ns = now_ns  # what is left out from now on is of what comes next

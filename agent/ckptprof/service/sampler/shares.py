@@ -30,9 +30,9 @@ class CpuAllowance:
         """Record spent CPU time."""
         self._left_ns -= spent_ns
 
-    def drain(self) -> None:
-        """Leave nothing."""
-        self._left_ns = min(0, self._left_ns)
+    def drain(self, now_ns: int, pause_ns: int) -> None:
+        """Leave nothing for a while."""
+        self._left_ns = min(self.left_ns(now_ns), -int(pause_ns * self._share))
 
 
 class UserPlaces:
