@@ -318,7 +318,6 @@ def lines_of_recording(files: int, tmp_path: Path, level: str, lasts_s: float, *
         ("trace", stripped, None, False),
         ("trace", mapped, None, True),
         ("poll", found, gone, True),
-        ("poll", large, heard, False),
         ("poll", named, None, True),
     ],
 )
