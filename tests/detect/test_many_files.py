@@ -308,17 +308,23 @@ def lines_of_recording(files: int, tmp_path: Path, level: str, lasts_s: float, *
     return {name: number / files for name, number in lines.items()}
 
 
-@pytest.mark.parametrize("sizes", [SIZES, pytest.param(LARGE_SIZES, marks=pytest.mark.slow)])
+STREAMS = [
+    ("trace", written, read, False),
+    ("trace", renamed, deleted, False),
+    ("trace", synced, None, False),
+    ("trace", stripped, None, False),
+    ("trace", mapped, None, True),
+    ("poll", found, gone, True),
+    ("poll", named, None, True),
+]
+
+
 @pytest.mark.parametrize(
-    ("level", "tells", "later", "looks"),
+    ("level", "tells", "later", "looks", "sizes"),
     [
-        ("trace", written, read, False),
-        ("trace", renamed, deleted, False),
-        ("trace", synced, None, False),
-        ("trace", stripped, None, False),
-        ("trace", mapped, None, True),
-        ("poll", found, gone, True),
-        ("poll", named, None, True),
+        *((*one, SIZES) for one in STREAMS),
+        ("poll", large, heard, False, SIZES),
+        *(pytest.param(*one, LARGE_SIZES, marks=pytest.mark.slow) for one in STREAMS),
     ],
 )
 def test_no_function_executes_more_lines_for_each_of_more_files(
