@@ -179,9 +179,7 @@ def bpftrace_one_liner() -> str:
 @contextlib.contextmanager
 def by_bpftrace() -> Iterator[Sequence[str]]:
     """Count by bpftrace."""
-    with_tracefs = (
-        "mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug; exec bpftrace -e"
-    )
+    with_tracefs = "mount -t tracefs none /sys/kernel/tracing; mount -t debugfs none /sys/kernel/debug;"
     process = subprocess.Popen(  # in a mount namespace of its own: not every host has tracefs where bpftrace looks
         ["unshare", "--mount", "sh", "-c", f'{with_tracefs} exec bpftrace -e "$0"', bpftrace_one_liner()],
         stdout=subprocess.PIPE,

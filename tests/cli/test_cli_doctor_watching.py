@@ -119,7 +119,7 @@ def test_an_agent_that_cannot_trace_says_why(host: Host) -> None:
     assert checks["watching"]["status"] == "warn"
     reason = namespace_problem(KernelFs()) or "/nowhere/libbpf.so.1 cannot be loaded"
     assert f"at poll level: {reason}" in checks["watching"]["text"]
-    assert "what this command tried works" in checks["watching"]["fix"] or checks["trace"]["status"] != "ok"
+    assert "tracing works for this command" in checks["watching"]["fix"] or checks["trace"]["status"] != "ok"
 
 
 @pytest.mark.slow

@@ -69,4 +69,4 @@ def test_clocks_that_nobody_vouches_for_and_agree_are_not_told() -> None:
 
     text = nodes_report.render(merge(records), records, [], width=200, colour=False, zone=timezone.utc)
 
-    assert "begins each save" not in text
+    assert "starts each save" not in text

@@ -14,7 +14,7 @@ from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Checkpoint, Level, Mode
-from ckptprof.verdicts import Limit, Verdict
+from ckptprof.verdicts import Limit
 
 _PARTS = Parts({Part.DATA: 3.0, Part.REST: 2.0, Part.USER: 1.0})
 
@@ -103,21 +103,10 @@ def test_training_that_stands_still_while_the_save_before_is_written_waits_for_i
     assert spent[Cause.UNKNOWN_BEFORE] == 1
 
 
-def _stacked(**more: Any) -> Verdict:
-    loop, under = {**_LOOP, **more.pop("loop", {})}, {**_DISK, **more.pop("disk", {})}
-    at = thread(Level.TRACE, 10, copy=0.5, sync=9.5)
-    verdict = diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, **under), device(10, **loop))))).verdict
-    assert verdict is not None
-    assert verdict.limit is Limit.DEVICE
-    return verdict
-
-
-_LOOP: dict[str, Any] = {"device": "loop3", "countable": False, "steadiness": 0.95, "busy_seconds": 0.4}
-_DISK: dict[str, Any] = {"device": "vda", "steadiness": 0.95, "busy_seconds": 0.38, "shown_bytes_per_second": 5e8}
-
-
 def test_a_stacked_device_is_blamed_at_the_layer_that_is_limited() -> None:
     """A throttle above an idle disk is even at both; a slow disk keeps all layers above it busy; a queue is its own."""
+    idle: dict[str, Any] = {"steadiness": 0.95, "busy_seconds": 0.4, "shown_bytes_per_second": 5e8}
+    at = thread(Level.TRACE, 10, copy=0.5, sync=9.5)
     for loop, disk, name, cause in (
         ({}, {}, "loop3", "throttled"),
         ({"busy_seconds": 9.5}, {"busy_seconds": 9}, "vda", "slow-device"),
@@ -125,7 +114,10 @@ def test_a_stacked_device_is_blamed_at_the_layer_that_is_limited() -> None:
         ({"steadiness": 0.2}, {"steadiness": 0.3}, "vda", "slow-device"),
         ({"throttled_bytes_per_second": 100 * MIB}, {}, "loop3", "throttled"),
     ):
-        verdict = _stacked(loop=loop, disk=disk)
+        above = device(10, **{**idle, "device": "loop3", "countable": False, **loop})
+        below = device(10, **{**idle, "device": "vda", **disk})
+        verdict = diagnose(save(Level.TRACE, 10, measured(at, devices=(below, above)))).verdict
+        assert verdict is not None
         assert f"asleep waiting for {name} at" in verdict.sentence
         assert verdict.cause == cause
 

@@ -207,9 +207,7 @@ def test_one_process_alone_is_no_single_writer() -> None:
         (1, link(), Limit.NETWORK, "nfs-one-connection"),
         (1, link(name="lo", kind="loopback", countable=False), Limit.SERVER, "slow-server"),
     ):
-        known = measured(at, mount=held_back, links=(over,))
-        verdict = diagnose(save(Level.TRACE, 20, known, ranks=ranks)).verdict
-        assert verdict is not None
+        verdict = told(save(Level.TRACE, 20, measured(at, mount=held_back, links=(over,)), ranks=ranks))
         assert (verdict.limit, verdict.cause) == (limit, cause)
 
 

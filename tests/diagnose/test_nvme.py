@@ -186,7 +186,7 @@ def test_paths_that_are_lost_one_after_the_other_leave_a_way(tmp_path: Path) -> 
     assert found.measures.mount is not None
     assert [round(one.lost_seconds or 0) for one in found.measures.mount.paths] == [5, 5]
     assert found.measures.mount.cut_off_seconds == 0
-    assert not any("no path to its disk" in one for one in told(found).evidence)
+    assert not any("no path to the disk" in one for one in told(found).evidence)
 
 
 def test_a_controller_that_is_removed_in_the_midst_is_told(tmp_path: Path) -> None:

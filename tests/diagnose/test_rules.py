@@ -148,15 +148,13 @@ def test_others_data_is_waited_for_by_sync() -> None:
         assert cause(save(Level.TRACE, 60, measured(at, devices=much), metadata=metadata)) == name
 
 
-def test_a_remedy_is_never_what_the_save_does_already() -> None:
-    """An asynchronous save on a slow device is not advised to be asynchronous."""
-    at = thread(Level.TRACE, 20, copy=1, sync=19)
-    slow = measured(at, devices=(device(20, busy_seconds=19),))
-    for mode, words in ((Mode.SYNC, True), (Mode.ASYNC, False)):
+def test_an_asynchronous_save_is_not_advised_to_be_asynchronous() -> None:
+    """On a slow device."""
+    slow = measured(thread(Level.TRACE, 20, copy=1, sync=19), devices=(device(20, busy_seconds=19),))
+    for mode in (Mode.SYNC, Mode.ASYNC):
         verdict = diagnose(save(Level.TRACE, 20, slow, mode=mode, stall_ns=ns(10))).verdict
         assert verdict is not None
-        assert verdict.cause == "slow-device"
-        assert ("async" in (verdict.remedy or "")) is words
+        assert ("async" in str(verdict.remedy)) is (mode is Mode.SYNC)
 
 
 def test_small_direct_writes_are_told_to_grow() -> None:

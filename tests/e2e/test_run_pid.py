@@ -106,7 +106,7 @@ def test_a_process_that_is_not_there_is_an_error(recorder: Recorder) -> None:
     ended.wait()
     wrong = {
         f"there is no process {ended.pid}": ("--pid", str(ended.pid)),
-        "a command was given, and --pid too": ("--pid", str(os.getpid()), "--", "true"),
+        "a command and --pid were both given": ("--pid", str(os.getpid()), "--", "true"),
         "no command was given": (),
     }
     for text, arguments in wrong.items():

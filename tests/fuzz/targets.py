@@ -360,7 +360,7 @@ def ring(folder: Path) -> Feed:
         trace = EbpfTrace.__new__(EbpfTrace)
         trace._ring = type("Given", (), {"consume": lambda _, limit: records[:limit]})()  # type: ignore[assignment]
         trace._paths, trace._decoder = SessionPaths(), SampleDecoder(str(folder), 100)
-        trace._mapped = trace._files = _Nothing()  # type: ignore[assignment]
+        trace._files = _Nothing()  # type: ignore[assignment]
         samples: list[Any] = []
         trace._ingest_records(1, samples)
         _pack(samples)

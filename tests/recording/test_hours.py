@@ -17,7 +17,7 @@ from ckptprof_collectors.samples import FileScan, Frame, GpuUse
 _HALF_SECONDS = 2400.0
 _GROWTH_BYTES_PER_HOUR = 2_500_000  # of files and events that are remembered by number, not by age
 _MONOTONIC = (
-    "at_ns", "first_ns", "last_ns", "closed_ns", "sent_ns", "began_ns", "received_ns", "receive_start_ns",
+    "at_ns", "first_ns", "last_ns", "closed_ns", "sent_ns", "send_start_ns", "received_ns", "receive_start_ns",
 )  # fmt: skip
 _WALL = ("birth_ns", "modified_ns", "changed_ns", "accessed_ns")
 _PAUSE_NS = 5_000_000_000

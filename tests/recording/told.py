@@ -20,7 +20,7 @@ import msgspec
 
 STREAMS = Path(__file__).resolve().parents[1] / "fixtures" / "streams"
 SUFFIX = ".ckptrec.gz"
-_REASONS = re.compile(r": (?=[+-]\d+\.\d\d |nothing speaks for it)")
+_REASONS = re.compile(r": (?=[+-]\d+\.\d\d |no evidence)")
 _FACTS = ("framework", "step", "status", "mode", "stall_ns")
 _SIZES = ("bytes", "written_bytes", "unique_bytes", "storage_bytes", "files", "ranks", "cache", "level")
 _RUN_DEPENDENT = ("id", "uid")

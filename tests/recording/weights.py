@@ -29,7 +29,7 @@ from ckptprof.detect.events.signal_values import Signal  # noqa: E402
 from ckptprof.service.commands.replaying import replay  # noqa: E402
 
 TESTS = HERE.parent / "detect"
-COLUMNS = ("made", "moved", "data")
+COLUMNS = ("save_or_restore", "copy_or_stream", "data")
 SHOWN = {"tool", "copies-exactly", "received", "downloaded", "uploads", "sent-on", "unkept", "unseen", "endless"}
 RANDOM = "test_properties.py"  # its events are of chance: they assert nothing of a weight
 
@@ -130,7 +130,7 @@ def _without(rule: Combination) -> Iterator[tuple[str, tuple[Combination, ...]]]
         for name in names if field == "none" or len(names) > 1 else ():
             rest = tuple(one for one in names if one != name)
             yield f": {field} {name}", (dataclasses.replace(rule, **{field: rest}),)  # type: ignore[arg-type] # as above
-    for bound in ("least", "below"):
+    for bound in ("min_sum", "sum_below"):
         value: float = getattr(rule, bound)
         for factor in (2.0, 0.5) if abs(value) < 100 else ():
             yield f": {bound}", (dataclasses.replace(rule, **{bound: value * factor}),)  # type: ignore[arg-type] # as above

@@ -429,18 +429,16 @@ def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
     assert re.search("Or +run fewer jobs alongside: about 1.00 s instead of 4.00 s", text)
 
 
-@pytest.mark.parametrize(("limit", "is_told"), [(Limit.PREVIOUS_SAVE, True), (Limit.SERIALIZE, False)])
 def test_why_a_save_waited_for_another_is_told_beside_its_bars(
-    make_diagnosed: Callable[..., Checkpoint], zone: timezone, limit: Limit, *, is_told: bool
+    make_diagnosed: Callable[..., Checkpoint], zone: timezone
 ) -> None:
     """Of other limits the longest bar says it."""
-    made = make_diagnosed()
-    assert made.verdict is not None
-    bar = Account(limit=limit, seconds=4.0, text="compressing")
-    verdict = msgspec.structs.replace(made.verdict, limit=limit, accounts=(bar,), sentence="It waited for save 6.")
-    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
-
-    assert ("It waited for save 6." in text) is is_told
+    for limit in (Limit.PREVIOUS_SAVE, Limit.SERIALIZE):
+        made, bar = make_diagnosed(), Account(limit=limit, seconds=4.0, text="compressing")
+        assert made.verdict is not None
+        verdict = msgspec.structs.replace(made.verdict, limit=limit, accounts=(bar,), sentence="It waited.")
+        text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
+        assert ("It waited." in text) is (limit is Limit.PREVIOUS_SAVE)
 
 
 @pytest.mark.parametrize(

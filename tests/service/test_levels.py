@@ -253,4 +253,4 @@ def test_a_sampler_that_is_lost_may_poll_from_then_on(ckptprof: Ckptprof) -> Non
     assert first.startswith(b"ckptprof: watching this host at trace level")
     assert new.pid != old.pid
     assert b"restarting the sampler" in err
-    assert b"from here on" not in err
+    assert b"now watching at" not in err

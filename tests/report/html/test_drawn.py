@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from tests.report.html.seen import SECOND, Seen, times
 
-from ckptprof.model import Checkpoint, Pattern, Report
+from ckptprof.model import Checkpoint, Pattern, Report, Watched
 from ckptprof.report import comparison, diff, document
 from ckptprof.report.comparison import Side
 from ckptprof.report.html import colours
@@ -20,7 +20,7 @@ from ckptprof.report.html.axis import WIDTH, axis_of
 from ckptprof.report.html.difference import HEIGHT
 from ckptprof.report.html.lanes import label
 from ckptprof.report.html.page import render, render_difference
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import Account, Limit
 
 COLUMNS = (
     "ID",
@@ -107,6 +107,20 @@ def test_each_part_of_an_account_has_the_length_of_its_seconds(reports: dict[str
             sums[colours.css_class(None if part["limit"] is None else Limit(part["limit"]))] += part["seconds"]
         drawn = {rect["class"]: float(rect["width"] or 0) for rect in page.drawn(f"{label(checkpoint)}: ")}
         assert drawn == pytest.approx({style: 100 * seconds / longest for style, seconds in sums.items()}, abs=1e-3)
+
+
+def test_what_waited_for_a_cpu_is_hatched(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """In the colour of the work that waited, after its time on CPU."""
+    made = make_diagnosed(1)
+    assert made.verdict is not None
+    account = Account(limit=Limit.SERIALIZE, seconds=4.0, text="compressing", runnable_seconds=3.0)
+    verdict = msgspec.structs.replace(made.verdict, limit=Limit.SERIALIZE, seconds=4.0, accounts=(account,))
+    report = Report(host="h", watched=Watched(start_ns=None, end_ns=None), checkpoints=(
+        msgspec.structs.replace(made, verdict=verdict),))  # fmt: skip
+    page = render(report, [], zone=zone)
+
+    assert '<rect class="limit-serialize" x="0.0" width="25.0"' in page
+    assert '<line class="limit-serialize hatched" x1="25.0" x2="100.0"' in page
 
 
 def test_sizes_are_the_sums_of_the_document(

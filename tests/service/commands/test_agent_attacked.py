@@ -336,4 +336,4 @@ def test_processes_that_hold_whoever_reads_of_them_stop_nobody(
         wait_until(functools.partial(agent.hangs, 0, most))  # another mount of this host may hang, too
         assert agent.end() == 0
         assert most < MAX_BLOCKED_LOOPS
-        assert f"processes of user {USER}: they hold whoever looks at them" in agent.said()
+        assert f"processes of user {USER} (reading them blocks in the kernel" in agent.said()

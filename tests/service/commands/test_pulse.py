@@ -65,7 +65,7 @@ def test_a_loop_that_waits_for_ever_is_given_up_and_its_place_is_said(manager: s
     assert messages[-1] == b"WATCHDOG=trigger"
     assert messages.count(b"WATCHDOG=trigger") == 1
     assert len(said) == 1
-    assert "it stands at hang (test_pulse.py, line" in said[0]
+    assert "stuck in hang (test_pulse.py, line" in said[0]
 
 
 def test_a_loop_that_steps_is_fed(manager: socket.socket) -> None:
