@@ -222,10 +222,11 @@ def test_all_views_work_for_who_does_not_trust_the_schema(
 
 
 def test_what_is_damaged_keeps_no_database_from_being_brought_up_to_date(db: Path) -> None:
-    """A verdict that is no JSON has no limit."""
+    """A verdict that is no JSON has no limit; a view of a user that does not work stays as it is."""
     put_released(db)
     with contextlib.closing(sqlite3.connect(db)) as damaged:
         damaged.execute("UPDATE checkpoints SET verdict = 'x'")
+        damaged.execute("CREATE VIEW mine AS SELECT json_extract(moments, '$.a') FROM v_checkpoints, elsewhere")
         damaged.commit()
     StoreWriter(db).close()
 

@@ -89,9 +89,11 @@ _FROM_SCHEMA_4 = (
         measures = replace(replace(replace(measures, '"held_ns":', '"blocked_ns":'), '"looks":', '"samples":'),
             '"looks_in":', '"samples_by_state":')""",
     "UPDATE evidence SET name = 'cut-at-start' WHERE name = 'cut-at-begin'",
+    "PRAGMA writable_schema = ON",  # else a broken view of a user stops a renaming
     "ALTER TABLE checkpoints RENAME COLUMN blind TO limitations",
     "ALTER TABLE streams RENAME COLUMN seen_by TO observed_by",
     "ALTER TABLE entities RENAME COLUMN seen_ns TO observed_ns",
+    "PRAGMA writable_schema = OFF",
     compiled.TABLES["pending"],
     compiled.TABLES["outbox"],
     """INSERT INTO outbox (checkpoint_id, revision, first_start_ns)
