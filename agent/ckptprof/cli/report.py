@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 All = Annotated[
     bool,
-    typer.Option("--all", "-a", help="One line for each checkpoint. Default for many: the worst and the last ten."),
+    typer.Option("--all", "-a", help="One line for each checkpoint; by default only the worst and the last ten."),
 ]
 EXAMPLES = """
 # Everything recorded

@@ -70,9 +70,8 @@ def cost(found: Accounting, gpus: int | None = None, observed_gpus: int | None =
 def is_durable_on_return(save: Checkpoint) -> bool | None:
     """Return True if all data of a save was on stable storage when it returned; None: unknown.
 
-    An async save returns before it is written, at an unknown time. With samples of the page cache, the first sample
-    that finds all data written may be much later than that: then only a sample after the return that finds unwritten
-    data proves the opposite.
+    Unknown for async saves: when they return is not observed. Samples of the page cache come late, so they never prove
+    True; a sample after the return that still finds unwritten data proves False.
     """
     if save.kind is not Kind.SAVE or save.status is Status.INCOMPLETE or save.mode is not Mode.SYNC:
         return None

@@ -137,13 +137,13 @@ class Metrics(Collector):
             SamplerHealth: self._set_sampler,
             TraceHealth: self._set_trace,
             CollectorFault: lambda fault: self._collectors.fault(fault.collector),
-            Unavailable: lambda missing: self._collectors.unavailable(missing.collector),
+            Unavailable: lambda missing: self._collectors.set_unavailable(missing.collector),
         }
 
     def observe(self, frame: Frame) -> None:
         """Update the metrics from the samples of a frame."""
         with self._lock:
-            self._collectors.read(frame.read)
+            self._collectors.record_reads(frame.read)
             for sample in frame.samples:
                 handle = self._handlers.get(type(sample))
                 if handle is not None:
@@ -286,7 +286,7 @@ class _Collectors:
             health = self._health[name] = CollectorHealth()
         return health
 
-    def read(self, collectors: tuple[str, ...]) -> None:
+    def record_reads(self, collectors: tuple[str, ...]) -> None:
         for collector in collectors:
             previous = self._health.get(collector)
             if previous is None or not previous.success:
@@ -299,7 +299,7 @@ class _Collectors:
         health.success = 0
         health.faults = (health.faults or 0) + 1
 
-    def unavailable(self, collector: str) -> None:
+    def set_unavailable(self, collector: str) -> None:
         self._of(collector).unavailable = 1
 
     def durations(self, read_ns: dict[str, int]) -> None:

@@ -33,7 +33,7 @@ BAD = {"slower": "bold red", "longer": "bold red", "lower": "bold red"}
 GOOD = {"faster": "bold green", "shorter": "bold green", "higher": "bold green"}
 SURE = f"{noise.CONFIDENCE * 100:.0f} %"
 _NOISE = (
-    f"CHANGE is the difference of the medians; the {SURE} interval is that of the shift between both sides "
+    f"CHANGE is the difference of the medians; the {SURE} interval is of the typical difference between the sides "
     "(Hodges-Lehmann). Noise: chance alone may explain the change. Drift within a run and other load on the host are "
     "not chance: repeat both runs."
 )

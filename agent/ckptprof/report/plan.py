@@ -170,7 +170,7 @@ def _has_gpus(plan: CheckpointPlan) -> bool:
 
 def _speed(plan: CheckpointPlan, speed: float, traffic: StorageDemand) -> str:
     missing = traffic.burst_bytes_per_second / speed
-    verdict = "fast enough" if missing <= 1.005 else f"{missing:,.3g} times as much is needed"
+    verdict = "fast enough" if missing <= 1.005 else f"{missing:,.3g} times this rate is needed"
     own = is_measured(plan.basis.duration) and is_measured(plan.basis.size)
     of = "median rate of the saves" if own else "size divided by the duration of a save"
     text = f"{units.rate(speed)}, {of}: {verdict}"

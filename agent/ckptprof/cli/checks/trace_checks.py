@@ -226,7 +226,7 @@ def check_recorder(
         found = [Check("watching", "ok", f"{recorder} at trace level", level="trace")]
         return found + check_coverage("watching-coverage", standing.reasons, own)
     if standing.requested_level == "poll":
-        return [Check("watching", "warn", f"{recorder} at poll level, as configured", _leave_poll_level(), "poll")]
+        return [Check("watching", "warn", f"{recorder} at poll level, as configured", _poll_remedy(), "poll")]
     reason = "; ".join(standing.reasons) or "no reason reported"
     return [Check("watching", "warn", f"{recorder} at poll level: {reason}", _remedy(standing, own), "poll")]
 
@@ -258,7 +258,7 @@ def _check_service_status() -> Check | None:
     return Check("watching", "warn", text, f"{remedies.as_root('journalctl -u ckptprof')} shows why it polls", level)
 
 
-def _leave_poll_level() -> str:
+def _poll_remedy() -> str:
     if is_service_running():
         return remedies.set_level()
     return "end it and start it with `--level auto`"
@@ -304,5 +304,5 @@ def _check_by_database(newest: Session | None, own: Sequence[Check], silent: str
         return Check("watching", "ok", text, level="trace")
     # It may be configured to poll: then a plain restart changes nothing
     return Check(
-        "watching", "warn", text, _leave_poll_level() if first_failed(own) is None else _own_remedy(own), newest.level
+        "watching", "warn", text, _poll_remedy() if first_failed(own) is None else _own_remedy(own), newest.level
     )

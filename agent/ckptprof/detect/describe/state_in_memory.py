@@ -72,7 +72,7 @@ class StateInMemory:
         return self._trainers.has_copy_buffer(self._process, size)
 
     def parse_spans(self, start_ns: int, last_ns: int, size: int) -> list[Span]:
-        """Find when it built objects in memory from what it had read in a time."""
+        """Find when the process built objects in memory from data that it read between these times."""
         after = find_build_after(
             self._usage.memory_changes(self._process, last_ns, last_ns + PATIENCE_NS), start_ns, last_ns, size
         )

@@ -336,7 +336,7 @@ class TrainingActivity:
         )
 
     def still_between(self, spans: list[Span]) -> list[Span]:
-        """Find its pauses between these times, if they are unusual."""
+        """Find unusual pauses of training in the gaps between these spans."""
         if not spans or self._rhythm is None or self._rhythm.share < STEADY_SHARE:
             return []
         gaps = [(before[1], after[0]) for before, after in pairwise(merged(spans))]

@@ -31,7 +31,7 @@ def _gap_ns(earlier: Candidate, later: Candidate) -> int:
 
 
 def group_parts(job: str, parts: list[Transfer], pause_ns: PauseFunction = _gap_ns) -> list[Candidate]:
-    """Split the parts of one job and direction into candidates; reading during a save is no pause."""
+    """Split the parts of one job and direction into candidates, at pauses in which the job does not read."""
     candidates: list[Candidate] = []
     by_unit: dict[str, list[Candidate]] = {}
     for part in sorted(parts, key=lambda part: (part.start_ns, part.end_ns)):

@@ -52,7 +52,7 @@ class _WrittenBytes(NamedTuple):
 
     first_ns: int  # first observed, of several the first
     last_ns: int  # last observed, of several the last
-    span: Span  # the longest time that it can have lasted
+    span: Span  # from its earliest possible start to its latest possible end
     bytes: int
     search_span: Span  # the time over which counters are summed for it
 

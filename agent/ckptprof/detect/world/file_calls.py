@@ -135,7 +135,7 @@ class FileCalls:
         return None if first_ns is None else (first_ns, last_ns)
 
     def next_creation_ns(self, process: ProcessKey, start_ns: int, until_ns: int) -> int:
-        """Time of the first file that the main thread creates, at most `until_ns`: then it does something else."""
+        """Return when the main thread creates the next file; `until_ns` if it creates none before."""
         calls = self._calls[process, "created"]
         creations = (calls.started_ns(place) for place in range(*calls.between(start_ns, until_ns))
                 if calls.tids[place] == process[0])  # fmt: skip

@@ -56,7 +56,7 @@ _WAITED = 0.2  # of the path: the cause of shorter waits does not matter
 @dataclass(frozen=True)
 class _Choice:
     limit: Limit
-    reason: str | None  # of `none` and `unclear`; the evidence of a limit without an account
+    reason: str | None  # why the limit is `none` or `unclear`, or the evidence of a limit that no account shows
     candidates: tuple[Limit, ...]
 
 

@@ -88,7 +88,7 @@ def _open_store(db: str | None) -> tuple[WriterThread | None, tuple[str, ...]]:
         messages.warn(f"checkpoints are not stored, only reported at the end: {error}")
     except StoreBusyError as error:  # an agent, which records this command too
         messages.info(f"{error}: it stores the checkpoints of this run")
-        messages.info("they are also reported at the end of this run; --db PATH stores them separately")
+        messages.info("its checkpoints are also reported at the end of this run; --db PATH stores them separately")
     except StoreError as error:
         if db is not None:  # a mistake of the user
             raise

@@ -77,7 +77,7 @@ def _started_later(author: HistoryEvent, reader: HistoryEvent) -> bool:
 
 
 def is_resumed_from(event: EventContext) -> bool:
-    """Last file that an earlier run of its program wrote in even periods, and the only one read.
+    """Return True if it reads only the last file of those that an earlier run of its program wrote at even intervals.
 
     A resuming run needs the last state; a cache, a data set or a log is read piece by piece.
     """

@@ -15,7 +15,7 @@ _MIN_TURNS = 2  # once: a state that is read, changed and saved again
 
 
 def is_swapped(event: EventContext) -> bool:
-    """Complete reads of most of it by one process, just before each rewrite.
+    """Return True if processes read most of the data just before they write it again: the data is swapped, not saved.
 
     Optimizer states and activations are swapped so. A checkpoint that is checked is read right after it was written; a
     change in a step's folder is part of that save; and a file with a state's name is a state: a running average of the

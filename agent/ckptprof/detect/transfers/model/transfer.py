@@ -281,7 +281,7 @@ class Transfer:
         return self.end_ns if self.renamed_ns(clock) is None else self.written_ns(clock)
 
     def written_ns(self, clock: RecordingClock) -> int:
-        """Return when its last write ended, by a file stamp within its edges: a later sync makes it durable."""
+        """Return the end of its last write: the file's modification time if within the transfer, else its end."""
         modified_ns = clock.mono(self.fact.modified_ns) if self.fact is not None else self.end_ns
         return modified_ns if self.start_ns <= modified_ns <= self.end_ns else self.end_ns
 
