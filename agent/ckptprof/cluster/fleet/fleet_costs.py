@@ -76,7 +76,7 @@ def costs(checkpoints: Sequence[ClusterCheckpoint], by: str, zone: tzinfo) -> Co
     every = saves_and_restores(checkpoints)
     key = (lambda one: units.stamp(one.whole.start_ns, zone, "%G-W%V")) if by == WEEK else BY[by]
     rows = [row_of(name, mine) for name, mine in grouped(every, key).items()]
-    rows.sort(key=(lambda one: (one.name,)) if by == WEEK else _dearest)
+    rows.sort(key=(lambda one: (one.name,)) if by == WEEK else _by_cost)
     return Costs(
         by=by,
         checkpoints=len(every),
@@ -86,7 +86,7 @@ def costs(checkpoints: Sequence[ClusterCheckpoint], by: str, zone: tzinfo) -> Co
     )
 
 
-def _dearest(one: CostRow) -> tuple[float, float, str]:
+def _by_cost(one: CostRow) -> tuple[float, float, str]:
     return -(one.gpu_seconds or 0.0), -(one.stall_seconds or 0.0), one.name
 
 
