@@ -51,11 +51,11 @@ def _sent_late(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]
     return f"{percent(min(1.0, late))} of it was sent only after all writes, which took {seconds(requested)}"
 
 
-def _read_by_several(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+def _read_by_several(context: CheckpointContext) -> tuple[float, str] | None:
     unique, whole = or_zero(context.checkpoint.unique_bytes), context.checkpoint.bytes
     if not unique or whole < _REREAD_FACTOR * unique:
         return None
-    return f"{size(whole)} read, of {size(unique)} distinct: several ranks read the same data"
+    return 1 - unique / whole, f"{size(whole)} read, of {size(unique)} distinct: several ranks read the same data"
 
 
 def _connections(one: ServerMeasure, kind: str) -> int:
@@ -295,7 +295,7 @@ RULES: tuple[CauseRule, ...] = (
         name="read-by-all",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER),
         condition=is_restore,
-        words=_read_by_several,
+        saving=_read_by_several,
         remedy="read once and broadcast; or load shards",
         remedies={
             "torch": (

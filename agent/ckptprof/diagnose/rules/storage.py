@@ -137,7 +137,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "restore from a faster tier: keep the newest checkpoint on local NVMe too, or load only a rank's "
                 "shards (DCP)"
-            ),
+            )
         },
     ),
     # The link is shaped: its queueing discipline delays packets.
@@ -166,7 +166,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "copy it to local NVMe before the restore, or read it once and broadcast it: DCP "
                 "`broadcast_from_rank0=True`"
-            ),
+            )
         },
     ),
     # The server answers late.
@@ -186,7 +186,7 @@ RULES: tuple[CauseRule, ...] = (
         words=_exceeds_nccl_timeout,
         remedy="raise the timeout of the collectives until the cause is found",
         remedies={
-            "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found",
+            "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found"
         },
         reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
     ),
