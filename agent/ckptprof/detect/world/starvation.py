@@ -7,6 +7,7 @@ from collections import deque
 import msgspec
 
 from ckptprof.detect.tolerances import EDGE_TOLERANCE_NS, MAX_POINTS, NEARBY_NS
+from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.model import LATE, LEFT_OUT, Evidence
 from ckptprof.units import percent
 from ckptprof_collectors.samples import Frame, SamplerHealth, StackSample, ThreadSample
@@ -25,8 +26,7 @@ class Starvation:
         self.behind_ns = 0  # how far the recorder is behind; 0: less than 10 s
         self._brief: deque[tuple[int, int]] = deque(maxlen=MAX_POINTS)  # spans from one frame to the next
         self._omissions: deque[tuple[int, int, tuple[str, ...]]] = deque(maxlen=MAX_POINTS)
-        self._losses: deque[tuple[int, int, float]] = deque(maxlen=MAX_POINTS)  # with the share of lost samples
-        self._counted = 0, 0  # ticks, and frames that the sampler dropped because the recorder was too slow
+        self._counts = CounterHistory(2, rising=2)  # ticks, and those whose frames the sampler dropped
         self._left_out: dict[str, int] = {}
         self._health_ns = 0
 
@@ -48,10 +48,7 @@ class Starvation:
         left_out = {work: times for work, times in (health.left_out or {}).items() if work != "files"}
         if more := tuple(work for work, times in left_out.items() if times > self._left_out.get(work, 0)):
             self._omissions.append((self._health_ns or at_ns, at_ns, more))
-        ticks, lost = health.ticks - self._counted[0], health.dropped_frames - self._counted[1]
-        if lost > 0:
-            self._losses.append((self._health_ns or at_ns, at_ns, lost / max(ticks, lost)))
-        self._counted = health.ticks, health.dropped_frames
+        self._counts.add(at_ns, (health.ticks, health.dropped_frames))
         self._left_out, self._health_ns = left_out, at_ns
 
     def late_ns(self, start_ns: int, end_ns: int) -> int:
@@ -60,8 +57,8 @@ class Starvation:
 
     def lost_share(self, start_ns: int, end_ns: int) -> float:
         """Return the share of the samples within a span that were lost."""
-        lost = sum(share * max(0, min(end, end_ns) - max(start, start_ns)) for start, end, share in self._losses)
-        return lost / max(1, end_ns - start_ns)
+        ticks, lost = self._counts.difference(start_ns, end_ns) or (0, 0)
+        return lost / max(ticks, lost) if lost else 0.0
 
     def limitations_during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
         """Limitations of what happened in a time, if `polled` also at its edges; empty if all samples came on time."""
@@ -96,6 +93,6 @@ class Starvation:
 
     def forget_before(self, at_ns: int) -> None:
         """Drop older spans."""
-        for spans in (self._spans, self._brief, self._omissions, self._losses):
+        for spans in (self._spans, self._brief, self._omissions):
             while spans and spans[0][1] < at_ns:
                 spans.popleft()
