@@ -43,11 +43,14 @@ def _synced_own_files(context: CheckpointContext) -> bool:
     return bool(metadata.synced) and not metadata.synced_all
 
 
+def _wrote_each_byte_once(context: CheckpointContext) -> bool:
+    return or_zero(context.checkpoint.unique_bytes) >= context.transferred_bytes
+
+
 def _reads_back(context: CheckpointContext) -> tuple[float, str] | None:
     checkpoint = context.checkpoint
     read = sum(or_zero(one.read_bytes) for one in context.measures.threads)
-    copies = (checkpoint.unique_bytes or 0) >= context.transferred_bytes  # files that it did not change
-    if context.is_save and not copies and read >= MIN_EXTRA_SHARE * max(1, checkpoint.bytes):
+    if context.is_save and read >= MIN_EXTRA_SHARE * max(1, checkpoint.bytes):
         return read / (read + context.transferred_bytes), f"{size(read)} of its own files read during the save"
     return extra_writes("rewrite")(context)
 
@@ -163,6 +166,7 @@ RULES: tuple[CauseRule, ...] = (
         name="read-modify-write",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA, Limit.SERIALIZE),
         saving=_reads_back,
+        vetoes={"each byte was written once": _wrote_each_byte_once},
         remedy="write new files instead of modifying existing ones, with chunks as large as the data of one rank",
         remedies={"megatron": "save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)"},
         reference="NVIDIA/Megatron-LM#834 (10 s became 64 s)",

@@ -36,10 +36,8 @@ def _detour(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -
     found = network_evidence.detours(context)
     if not found:
         return None
-    paths = ", ".join(
-        f"{one.device} to {network_evidence.path_address(one)} ({one.ana_state} for its target)" for one in found
-    )
-    return f"I/O used {paths}"
+    paths = (f"{one.device} to {network_evidence.path_address(one)} ({one.ana_state} for its target)" for one in found)
+    return f"I/O used {', '.join(paths)}"
 
 
 def _sent_late(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
@@ -99,10 +97,8 @@ def _on_one_target(context: CheckpointContext, accounts: tuple[AttributedTime, .
         return account
     mount = context.measures.mount
     there = (mount.settings or {}).get("osts", len(targets)) if mount is not None else len(targets)
-    whole, first = (
-        sum(transferred_bytes(one, writes=context.is_save) for one in targets),
-        transferred_bytes(targets[0], writes=context.is_save),
-    )
+    whole = sum(transferred_bytes(one, writes=context.is_save) for one in targets)
+    first = transferred_bytes(targets[0], writes=context.is_save)
     if there < 2 or first < _SINGLE_TARGET_SHARE * whole or account.cause in _OF_THE_LINK:
         return None
     way = "went to" if context.is_save else "came from"

@@ -29,12 +29,9 @@ def _faster_tier(context: CheckpointContext) -> str | None:
 
 
 def _exceeds_nccl_timeout(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
-    many = or_zero(context.checkpoint.ranks) >= 2
-    return (
-        f"it took {seconds(context.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
-        if many and context.span >= _TIMEOUT_SECONDS
-        else None
-    )
+    if or_zero(context.checkpoint.ranks) < 2 or context.span < _TIMEOUT_SECONDS:
+        return None
+    return f"it took {seconds(context.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
 
 
 def _collect_more_remedy(context: CheckpointContext) -> str:

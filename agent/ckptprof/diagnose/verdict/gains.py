@@ -96,9 +96,8 @@ def _best_rate(context: CheckpointContext) -> float | None:
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
     """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster."""
     context = found.context
-    transferred = (
-        (context.device_bytes or context.transferred_bytes) if not context.is_remote else context.transferred_bytes
-    )
+    on_device = None if context.is_remote else context.device_bytes
+    transferred = on_device or context.transferred_bytes
     now = rate_of(transferred, found.waiting)
     if context.is_remote:
         link = context.link
@@ -112,9 +111,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
         bound = throttle(context, found.waiting)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second
-        elif best is not None and best <= _FASTER * max(
-            now, or_zero(bound.bytes_per_second) if bound is not None else 0.0
-        ):
+        elif best is not None and best <= _FASTER * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
     floor = min(found.cpu_in_calls, found.waiting)
     if best is None:
