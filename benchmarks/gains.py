@@ -23,9 +23,9 @@ LOADS = ("alone", "crowded")
 FACTOR, SECONDS = 1.5, 0.2  # by which a promise may be off
 _RAW = "pointed"  # writes as fast as one thread can
 FAULTS = (  # `accused`: causes with a remedy of their own, which the second rounds do not have
-    Case("gzip", "gzipped", remedy=_RAW, size_mb=32, seconds=1.0),
+    Case("gzip", "gzipped", remedy=_RAW, size_mb=24, seconds=1.0),
     Case("bz2", "packed", remedy=_RAW, size_mb=8, seconds=1.0),
-    Case("npz, compressed", "squeezed", remedy="npz", size_mb=32, seconds=1.0),
+    Case("npz, compressed", "squeezed", remedy="npz", size_mb=24, seconds=1.0),
     Case("numbers pickled one by one", "pickled", remedy=_RAW, size_mb=160, seconds=1.0),
     Case("a sync for each row", "journaled", remedy="synced", size_mb=6, ground="few writes", seconds=1.0),
     Case("a sync for each file", "synced-files", remedy="synced", size_mb=64, seconds=1.0),

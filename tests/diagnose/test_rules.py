@@ -102,11 +102,15 @@ def test_what_gpus_sent_over_pcie_speaks_for_copies(sent: Any, *, is_told: bool)
 
 
 def test_a_thread_of_the_trainer_fights_for_its_lock() -> None:
-    """In the background; another process does not."""
+    """In the background; another process does not, nor does one that is seen to compress, without the lock."""
     at = thread(Level.TRACE, 20, user=18, copy=2)
-    for role, name in (("thread", "gil"), ("daemon", "single-thread")):
+    for role, stacks, name in (
+        ("thread", None, "gil"), ("daemon", None, "single-thread"), ("thread", {"pickle": 9}, "gil"),
+        ("thread", {"compress": 9}, "compression"),
+    ):  # fmt: skip
         writers = (Writer(pid=100, comm="python", bytes=GIB, role=role),)
-        assert cause(save(Level.TRACE, 20, measured(at), mode=Mode.ASYNC, stall_ns=0, writers=writers)) == name
+        known = measured(at, processes=(process(stacks=stacks),))
+        assert cause(save(Level.TRACE, 20, known, mode=Mode.ASYNC, stall_ns=0, writers=writers)) == name
 
 
 def test_what_is_behind_the_mount_changes_the_remedy() -> None:
