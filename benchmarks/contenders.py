@@ -96,7 +96,7 @@ def proving(
 
 
 def computing(processes: Sequence[subprocess.Popen[Any]], share: float = 0.02) -> Count:
-    """Count the CPU time of processes and their descendants; the least is a share of a core."""
+    """Count the CPU time of processes and their descendants; the least is a share of a core, of none nothing."""
 
     def used_ns() -> int:
         used = 0
@@ -105,7 +105,7 @@ def computing(processes: Sequence[subprocess.Popen[Any]], share: float = 0.02) -
                 used += cpu_ns(one)
         return used
 
-    return Count("ns of CPU", used_ns, share * 1e9)
+    return Count("ns of CPU", used_ns, share * 1e9 if processes else 0.0)
 
 
 def logging_lines(path: Path, least: float) -> Count:

@@ -22,7 +22,7 @@ sys.path += [str(ROOT / "benchmarks"), str(HOLDOUT)]
 from catalogue import CASES  # noqa: E402 - found by the line above
 
 import contenders  # noqa: E402 - likewise
-from contenders import Count, StoppedError, logging_lines, proving, scraping, sleepers  # noqa: E402 - likewise
+from contenders import Count, StoppedError, computing, logging_lines, proving, scraping, sleepers  # noqa: E402 - likewise
 from proofs import attackers, attacks  # noqa: E402 - likewise
 from run import QUICK  # noqa: E402 - likewise
 
@@ -111,6 +111,14 @@ def test_an_error_in_the_block_is_not_hidden() -> None:
 
     with pytest.raises(KeyError, match="first"), proving("it", [ended]):
         raise KeyError("first")
+
+
+def test_no_busy_loops_are_none_that_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case of the hold-out that runs alone has none beside it."""
+    monkeypatch.setattr(time, "monotonic", iter([100.0, 110.0]).__next__)
+
+    with proving("the busy loops", [], computing([])):
+        pass
 
 
 def test_the_lines_of_a_log_are_counted(tmp_path: Path) -> None:

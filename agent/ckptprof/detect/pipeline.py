@@ -95,7 +95,7 @@ class Detector:
 
     @property
     def forgotten_bytes(self) -> int:
-        """Bytes of retained data dropped early, to stay in its budget."""
+        """Memory of detection data released early because its budget was full, in bytes."""
         return self._budget.forgotten_bytes
 
     def ingest(self, frame: Frame, behind_ns: int = 0) -> list[Checkpoint]:

@@ -471,10 +471,11 @@ class FactFinder:
             question, self._on_open, self.cost, self._cache,
             views=self._workers.views, domain=domain, hand_over=self._enqueue,
         )  # fmt: skip
-        if not self._workers.put(domain, partial(self._answer, question, found)):
+        if not self._workers.put(domain, partial(self._continue_search, question, found)):
             self.refused += 1
 
-    def _answer(self, question: FactQuery, found: _Facts) -> bool:
+    def _continue_search(self, question: FactQuery, found: _Facts) -> bool:
+        """Search for one time slice, and record its cost; return True if there is more to search."""
         start_ns = time.thread_time_ns()
         try:
             return self._search_slice(found)
@@ -482,7 +483,6 @@ class FactFinder:
             self._costs.append((question, time.thread_time_ns() - start_ns))
 
     def _search_slice(self, found: _Facts) -> bool:
-        """Search for one time slice; return True if there is more to search."""
         until_ns = time.monotonic_ns() + SLICE_NS
         while len(self._answers) >= MAX_WAITING and not self._closed:
             if time.monotonic_ns() > until_ns:

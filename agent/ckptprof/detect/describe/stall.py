@@ -219,7 +219,7 @@ def _classify_sole_writer(
         [*merged(group.main_thread.spans, _GAP_IN_SAVE_NS), *_writing_in_gaps(group, known), *acts], AT_ONCE_NS
     )
     longest_ns = max(AT_ONCE_NS, length(spans))  # a longer adjacent wait is for something else
-    still_spans = [*activity.still_around(spans), *activity.still_between(spans)]
+    still_spans = [*activity.still_around(spans), *activity.unusual_pauses_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
     helper_built = [
         span for span in still_spans if span[0] < activity.start_ns and _is_built_by_helpers(span, group, known)
@@ -384,7 +384,7 @@ def _classify_alongside(
     if left_little or (length(clip(still, whole)) * 2 >= max(1, length(whole)) and not trained_on):
         ends = [end_ns for end_ns in (until_ns, group.helpers_ended_ns) if end_ns is not None]
         adjacent = activity.still_around(still, min(ends, default=None))
-        still = merged([*still, *activity.still_between(still), *adjacent, *group.start_spans])
+        still = merged([*still, *activity.unusual_pauses_between(still), *adjacent, *group.start_spans])
         if activity.saves_in_background and not mostly_own:
             text = (
                 f"a library wrote it in the background, and the training thread waited for that: {activity.observation}"

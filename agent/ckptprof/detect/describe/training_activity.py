@@ -335,7 +335,7 @@ class TrainingActivity:
             for side in neighbours
         )
 
-    def still_between(self, spans: list[Span]) -> list[Span]:
+    def unusual_pauses_between(self, spans: list[Span]) -> list[Span]:
         """Find unusual pauses of training in the gaps between these spans."""
         if not spans or self._rhythm is None or self._rhythm.share < STEADY_SHARE:
             return []

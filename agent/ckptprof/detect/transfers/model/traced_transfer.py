@@ -106,7 +106,7 @@ class TracedTransfer(Transfer):
         self.points.append(movement)
 
     def mark_classified(self) -> None:
-        """Classify it: only its sums and edges are needed from now on."""
+        """Mark it as classified: only its sums and edges are needed from now on."""
         self.phase = Phase.CLASSIFIED
         self._sums = self.operations
         self.sessions = {}

@@ -89,7 +89,7 @@ class Transfer:
     # Changes.
 
     def mark_classified(self) -> None:
-        """Classify it: later I/O on the same file is another transfer."""
+        """Mark it as classified: later I/O on the same file is another transfer."""
         self.phase = Phase.CLASSIFIED
 
     def extend_back_to(self, earlier: Transfer) -> None:
