@@ -1,10 +1,11 @@
 """What a fleet of files costs: shipping, compaction and each question, in seconds, memory and requests.
 
-    python benchmarks/fleet.py --nodes 10000 --days 30      # 28.8 million rows; --nodes 1000 --days 3 is a hundredth
+    python benchmarks/fleet.py --nodes 10000 --days 30      # 28.8 million rows, in some 20 minutes and 5 GB
 
 Each node saves 96 times a day, in runs of 64 nodes with 8 ranks each. Rows are made of one recorded save, written as
-inboxes hold them, but for a day and a node each (a node writes 96 small files). A child process compacts day by day,
-as the hourly run does, and one answers each question.
+inboxes hold them, but for a day and a node each (a node writes 96 small files). The first day is shipped and compacted;
+the days after it are copies of its tables, later by days, with other uids. `--last NODES`: so many nodes ship the last
+day, which is compacted after the questions were answered with it open. Each step is a process of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
-import pyarrow as pa
 from pyarrow import parquet
 
 from ckptprof.cluster.model import NodeState
@@ -76,13 +77,52 @@ def ship(store: FleetFiles, nodes: int, day: int) -> int:
         data = files.to_parquet(table)
         size += len(data)
         store.put(f"{files.inbox_folder(f'node-{node}')}/db-{node}-{day}-{day + 1}.parquet", data)
-        watched = Watched(start_ns=BEGIN_NS, end_ns=BEGIN_NS + (day + 1) * DAY_NS)
-        state = NodeState(
-            host="", database=f"db-{node}", version="1", level="trace", kernel="6", clock=None, watched=watched,
-            checkpoints=SAVES,
-        )  # fmt: skip
-        store.put(files.heartbeat_name(f"node-{node}", f"db-{node}"), msgspec.json.encode(state))
+        beat(store, node, day)
     return size
+
+
+def beat(store: FleetFiles, node: int, day: int) -> None:
+    """Write the state of a node."""
+    watched = Watched(start_ns=BEGIN_NS, end_ns=BEGIN_NS + (day + 1) * DAY_NS)
+    state = NodeState(
+        host="", database=f"db-{node}", version="1", level="trace", kernel="6", clock=None, watched=watched,
+        checkpoints=SAVES,
+    )  # fmt: skip
+    store.put(files.heartbeat_name(f"node-{node}", f"db-{node}"), msgspec.json.encode(state))
+
+
+LATER = {  # a table of a later day from that of the first one
+    files.DAYS: """
+        SELECT * REPLACE (md5(uid || '{day}') AS uid, start_ns + {later} AS start_ns, end_ns + {later} AS end_ns,
+            first_start_ns + {later} AS first_start_ns, step + {steps} AS step)
+        FROM read_parquet('{old}', hive_partitioning = false)""",
+    files.CLUSTER_CHECKPOINTS: """
+        SELECT * REPLACE (struct_update(whole, uid := md5(whole.uid || '{day}'), start_ns := whole.start_ns + {later},
+            end_ns := whole.end_ns + {later}, step := whole.step + {steps}) AS whole, '{day}' AS day)
+        FROM read_parquet('{old}', hive_partitioning = false)""",
+    files.CLUSTER_NODES: """
+        SELECT * REPLACE (md5(uid || '{day}') AS uid, md5(checkpoint || '{day}') AS checkpoint,
+            start_ns + {later} AS start_ns, end_ns + {later} AS end_ns)
+        FROM read_parquet('{old}', hive_partitioning = false)""",
+}
+
+
+def copy(options: Namespace) -> None:
+    """Make all days but the last of the first one."""
+    days = [compaction.day_of(BEGIN_NS + one * DAY_NS) for one in range(options.days - 1)]
+    with duckdb.connect(config={"memory_limit": "2GB"}) as connection:
+        for number, day in enumerate(days):
+            joined = json.dumps([f"{files.DAYS}/day={one}/copy.parquet" for one in compaction.neighbours(day)])
+            for folder, query in LATER.items():
+                name = "copy" if folder == files.DAYS else folder.rpartition("/")[2]
+                new = Path(options.folder, "fleet", folder, f"day={day}", f"{name}.parquet")
+                new.parent.mkdir(parents=True)
+                old = f"{options.folder}/first/{folder}/day={days[0]}/*.parquet"
+                words = {"day": day, "later": number * DAY_NS, "steps": number * SAVES * 100, "old": old}
+                connection.execute(
+                    f"COPY ({query.format(**words)}) TO '{new}' (FORMAT parquet, COMPRESSION zstd,"
+                    f" KV_METADATA {{'{compaction.JOINED.decode()}': '{joined}'}})"
+                )
 
 
 def counted(store: FleetFiles) -> Counter[str]:
@@ -100,21 +140,26 @@ def counted(store: FleetFiles) -> Counter[str]:
 
 
 def child(options: Namespace) -> None:
-    """Compact, or answer a question; print what that took."""
+    """Do one step; print what it took."""
     temporary = Path(options.folder) / "temporary"
     temporary.mkdir(exist_ok=True)
-    began, cpu = time.monotonic(), time.process_time()
-    if options.child == "compact":
-        store = FleetFiles(f"{options.folder}/fleet")
-        counts = counted(store)
-        done = compaction.compact(store, keep_days=None, now_ns=0, progress=lambda _: None)
-        number = done.rows
+    store = FleetFiles(f"{options.folder}/{options.fleet}")
+    began, cpu, counts, number = time.monotonic(), time.process_time(), counted(store), 0
+    if options.child == "ship":
+        number = ship(store, options.nodes, options.day)
+    elif options.child == "copy":
+        copy(options)
+        for node in range(options.nodes):
+            beat(store, node, options.days - 2)
+    elif options.child == "compact":
+        number = compaction.compact(store, keep_days=None, now_ns=0, progress=lambda _: None).rows
     else:
-        tables, _ = open_fleet(f"{options.folder}/fleet", temporary)
+        tables, missing = open_fleet(store.url, temporary)
         number = tables.select(CheckpointQuery(), time.time_ns())
         tables.ask(options.child, questions.ANSWERS[options.child], by="job")
-        counts = Counter()
+        assert not missing, missing
     told = {
+        "what": f"{options.child} {options.fleet}" if options.child in ("ship", "compact") else options.child,
         "rows": number,
         **{name: counts[name] for name in ("names", "read", "put", "delete")},
         "seconds": round(time.monotonic() - began, 2),
@@ -125,34 +170,43 @@ def child(options: Namespace) -> None:
 
 
 def main() -> None:
-    """Ship and compact day by day, then ask."""
+    """Ship and compact the first day, copy it, and ask; then with the last day open, and compacted."""
     arguments = parser(__doc__)
     arguments.add_argument("--nodes", type=int, default=1000)
     arguments.add_argument("--days", type=int, default=3)
+    arguments.add_argument("--last", type=int, default=NODES_OF_RUN)
     arguments.add_argument("--folder", default=".build/fleet")
+    arguments.add_argument("--fleet", default="fleet")
+    arguments.add_argument("--day", type=int, default=0)
     arguments.add_argument("--child", default="")
     options = arguments.parse_args()
     if options.child:
         child(options)
         return
     shutil.rmtree(options.folder, ignore_errors=True)
+    Path(options.folder).mkdir(parents=True)
     store, rows, notes = FleetFiles(f"{options.folder}/fleet"), [], []
-    for day in range(options.days):
-        size = ship(store, options.nodes, day)
-        rows.append({"what": f"compact day {day}", **run("compact", options)})
-        notes.append(f"day {day}: {size / options.nodes / SAVES:.0f} bytes a row in inboxes")
+    run("ship", options, fleet="first")
+    rows.append(run("compact", options, fleet="first"))
+    run("copy", options)
+    rows += [run(question, options) for question in questions.ANSWERS]
+    run("ship", options, nodes=options.last, day=options.days - 1)
+    rows += [run(question, options) for question in questions.ANSWERS]
+    rows.append(run("compact", options))
+    rows += [run(question, options) for question in questions.ANSWERS]
     for folder in (files.DAYS, files.CLUSTER_CHECKPOINTS, files.CLUSTER_NODES):
         found = store.names(folder)
-        number = sum(parquet.read_metadata(pa.BufferReader(store.read(name))).num_rows for name in found)
+        number = sum(parquet.read_metadata(f"{options.folder}/fleet/{name}").num_rows for name in found)
         notes.append(f"{folder}: {len(found)} files, {number:,} rows, {sum(found.values()) / number:.0f} bytes a row")
-    rows += [{"what": question, **run(question, options)} for question in questions.ANSWERS]
     shutil.rmtree(options.folder)
     show("a fleet of files", rows, as_json=options.json, notes=notes)
 
 
-def run(what: str, options: Namespace) -> dict[str, Any]:
-    """Do one thing in a process of its own; return what it took."""
-    words = [sys.executable, __file__, "--folder", options.folder, "--child", what]
+def run(what: str, options: Namespace, **other: object) -> dict[str, Any]:
+    """Do one step in a process of its own; return what it took."""
+    words = [sys.executable, __file__, "--child", what]
+    for name in ("folder", "fleet", "nodes", "days", "day"):
+        words += [f"--{name}", str(other.get(name, getattr(options, name)))]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import random
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -133,6 +136,66 @@ def test_a_run_that_is_killed_changes_no_answer(store: FleetFiles, tmp_path: Pat
     assert len([*(tmp_path / "fleet/v1/days").rglob("*.parquet")]) == 2
 
 
+class Turns:
+    """Lets two threads go on by turns, in a random order; one whose peer has ended goes on alone."""
+
+    def __init__(self, seed: int) -> None:
+        self._dice, self._turn, self._running, self._changed = random.Random(seed), 0, {0, 1}, threading.Condition()  # noqa: S311 # no secret
+
+    def step(self, who: int) -> None:
+        """Wait for a turn, and draw whose is the next one."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._turn == who or len(self._running) == 1)
+            self._turn = self._dice.randrange(2)
+            self._changed.notify_all()
+
+    def end(self, who: int) -> None:
+        """Leave."""
+        with self._changed:
+            self._running.discard(who)
+            self._changed.notify_all()
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_two_runs_at_once_lose_nothing(seed: int, store: FleetFiles, tmp_path: Path) -> None:
+    """One may fail, as the other deletes what it reads; no row is lost or counts twice, and the next run joins all."""
+    nodes = records(replace(TRAIN, nodes=2))
+    put(store, nodes, 0, 4)
+    compact(store)
+    put(store, nodes, 4, 8)
+    turns = Turns(seed)
+
+    def run(who: int) -> str:
+        mine = FleetFiles(store.url)
+        for name in ("names", "read", "put", "_delete"):
+            method = getattr(mine, name)
+            setattr(mine, name, lambda *given, method=method: (turns.step(who), method(*given))[1])
+        try:
+            if who:
+                put(store, nodes, 8)
+            compact(mine)
+        except StoreError as error:
+            return str(error)
+        finally:
+            turns.end(who)
+        return ""
+
+    with ThreadPoolExecutor(2) as runs:
+        failed = [*runs.map(run, range(2))]
+
+    assert "" in failed
+    rows = {
+        (row["uid"], row["first_start_ns"])
+        for folder in (files.INBOX, files.DAYS)
+        for name in files.parquet_files(store.names(folder))
+        for row in parquet.read_table(pa.BufferReader(store.read(name)), partitioning=None).to_pylist()
+    }
+    assert rows == {(one.uid, one.start_ns) for record in nodes for one in record.checkpoints}
+    compact(store)
+    assert fleet_answers(store, tmp_path) == (of_databases(nodes), [])
+    assert compact(store).days == ()
+
+
 def test_what_is_compacted_while_it_is_read_is_read_again(
     store: FleetFiles, nodes: list[NodeRecord], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,7 +260,7 @@ def test_what_cannot_be_read_is_named_and_hides_nothing(
 def test_a_table_that_is_damaged_is_named(
     store: FleetFiles, nodes: list[NodeRecord], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line; the next `compact` of that day writes it again."""
+    """In one line; the next `compact` writes it again."""
     put(store, nodes)
     compact(store)
     name = f"{files.CLUSTER_CHECKPOINTS}/day=2026-03-20/cluster_checkpoints.parquet"
@@ -206,8 +269,7 @@ def test_a_table_that_is_damaged_is_named(
     assert main(["fleet", "cost", "--db", store.url]) == 6
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
-    put(store, nodes)
-    compact(store)
+    assert compact(store).days == ("2026-03-20",)
     assert fleet_answers(store, tmp_path) == (of_databases(nodes), [])
 
 
@@ -311,6 +373,26 @@ def test_what_makes_no_sense_is_refused(words: list[str], complaint: str, capsys
     """In one line."""
     assert main(["fleet", *words]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("missing", "words", "extra"),
+    [
+        ("duckdb", ["fleet", "cost", "--db", "nodes"], "fleet"),
+        ("pyarrow", ["ship", "--to", "/shared/ckptprof"], "ship"),
+        ("opentelemetry", ["ship", "--to", "https://otel.example"], "otel"),
+    ],
+)
+def test_without_an_extra_its_command_is_named(missing: str, words: list[str], extra: str) -> None:
+    """In a process of its own, which has not loaded it yet."""
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None; from ckptprof.cli.main import main; sys.exit(main({words}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert missing in done.stderr
+    assert f"pip install 'ckptprof[{extra}]'" in done.stderr
 
 
 def test_a_dump_of_a_server_is_taken_along(store: FleetFiles, nodes: list[NodeRecord], tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def command(
             path_to_read() if db is None else path_of_database(db), to, _target(to), _replacement(hash_names)
         )
     except ImportError as error:
-        raise UsageError(f"{error.name} is not installed", hint="pip install 'ckptprof[ship]'") from error
+        extra = "otel" if to.startswith("http") else "ship"
+        raise UsageError(f"{error.name} is not installed", hint=f"pip install 'ckptprof[{extra}]'") from error
     if status:
         state, waiting = shipper.status()
         output.write(_status(state, waiting))

@@ -1,7 +1,8 @@
 """Merge inboxes into days, and join the checkpoints of each day across nodes.
 
-Whatever is killed when: files appear whole, those that they replace go last, and rows that are there twice count once,
-by the highest revision. So a run that ended early is completed by the next one.
+Whatever is killed when, and if two run at once: files appear whole, those that they replace go last, and rows that are
+there twice count once, by the highest revision. Each join names the files that it is made of: where a day has others,
+the next run joins it again.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _FILES_AT_ONCE = 512
 _STAGED_ROWS = 100_000
 _DAY_NS = 86_400_000_000_000
 _ROWS_PER_FETCH = 2000
+JOINED = b"ckptprof.joined"  # in the metadata of cluster_checkpoints: the files of days that it is made of
 JOIN_KEY = 'coalesce(run."key", place."key", node)'  # what is joined has the same
 _NEWEST = 'SELECT * FROM {0} QUALIFY row_number() OVER (PARTITION BY node, "database", uid ORDER BY revision DESC) = 1'
 
@@ -186,7 +188,7 @@ def neighbours(day: str) -> list[str]:
 
 @translated_errors()
 def compact(store: FleetFiles, *, keep_days: int | None, now_ns: int, progress: Callable[[str], object]) -> Compacted:
-    """Merge all inboxes; raises StoreError. One run at a time."""
+    """Merge all inboxes; raises StoreError. Of two runs at once one may fail, and loses nothing."""
     oldest = None if keep_days is None else day_of(now_ns - keep_days * _DAY_NS)
     with TemporaryDirectory(prefix="ckptprof-compact-") as folder:
         return _Compaction(store, Path(folder), oldest, progress).run()
@@ -214,7 +216,7 @@ class _Compaction:
                 old = days.get(day, [])
                 days[day] = self._merge_day(joiner, day, staged[day], old)
                 replaced += old
-            affected = sorted({near for day in staged for near in neighbours(day) if near in days})
+            affected = self._stale(days)
             for number, day in enumerate(affected, start=1):
                 self._progress(f"joining day {day}: {number} of {len(affected)}")
                 self._join_day(joiner, day, days)
@@ -289,27 +291,44 @@ class _Compaction:
             path.unlink()
         return written
 
+    def _stale(self, days: dict[str, list[str]]) -> list[str]:
+        """Return the days whose join lacks a file: merged now, or by a run that was killed or ran at the same time."""
+
+        def is_stale(day: str) -> bool:
+            try:
+                path = self._store.path(_table(files.CLUSTER_CHECKPOINTS, day))
+                found = parquet.read_schema(path, filesystem=self._store.filesystem).metadata[JOINED]
+                joined = msgspec.json.decode(found, type=set[str])
+            except (OSError, pa.ArrowException, KeyError, TypeError, msgspec.MsgspecError):  # none yet, or damaged
+                return True
+            return not joined.issuperset(_near(day, days))
+
+        every = sorted(days)
+        with ThreadPoolExecutor(files.REQUESTS_AT_ONCE) as readers:
+            return [day for day, stale in zip(every, readers.map(is_stale, every), strict=True) if stale]
+
     def _join_day(self, joiner: Joiner, day: str, days: dict[str, list[str]]) -> None:
+        near = _near(day, days)
         joiner.register("day_rows", dataset_of(self._store, days[day]))
-        joiner.register(
-            "near", dataset_of(self._store, [name for near in neighbours(day) for name in days.get(near, ())])
-        )
-        checkpoints, nodes = _TableFile(schema.FleetCheckpoint), _TableFile(schema.FleetNode)
+        joiner.register("near", dataset_of(self._store, near))
+        checkpoints = _TableFile(schema.FleetCheckpoint, {JOINED: msgspec.json.encode(near)})
+        nodes = _TableFile(schema.FleetNode)
         for key, merged in joiner.join("near", day, f"SELECT {JOIN_KEY} FROM day_rows"):  # noqa: S608 # our own names
             of_key, of_nodes = schema.cluster_tables(merged, day, key)
             checkpoints.add(of_key)
             nodes.add(of_nodes)
         # In this order: rows of nodes without their checkpoint are in no answer
-        self._store.put(f"{files.CLUSTER_NODES}/day={day}/cluster_nodes.parquet", nodes.close())
-        self._store.put(f"{files.CLUSTER_CHECKPOINTS}/day={day}/cluster_checkpoints.parquet", checkpoints.close())
+        self._store.put(_table(files.CLUSTER_NODES, day), nodes.close())
+        self._store.put(_table(files.CLUSTER_CHECKPOINTS, day), checkpoints.close())
 
 
 class _TableFile:
     """A Parquet file in memory; rows are gathered into large groups."""
 
-    def __init__(self, row: type) -> None:
+    def __init__(self, row: type, metadata: dict[bytes, bytes] | None = None) -> None:
         self._sink = pa.BufferOutputStream()
-        self._writer = parquet.ParquetWriter(self._sink, schema.table_schema(row), compression="zstd")
+        columns = schema.table_schema(row).with_metadata(metadata)
+        self._writer = parquet.ParquetWriter(self._sink, columns, compression="zstd")
         self._waiting: list[Any] = []
 
     def add(self, table: Any) -> None:
@@ -326,6 +345,14 @@ class _TableFile:
         self._flush()
         self._writer.close()
         return bytes(self._sink.getvalue())
+
+
+def _table(folder: str, day: str) -> str:
+    return f"{folder}/day={day}/{folder.rpartition('/')[2]}.parquet"
+
+
+def _near(day: str, days: dict[str, list[str]]) -> list[str]:
+    return [name for near in neighbours(day) for name in days.get(near, ())]
 
 
 def _by_day(names: dict[str, int]) -> dict[str, list[str]]:

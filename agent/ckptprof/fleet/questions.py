@@ -56,7 +56,7 @@ def translated_errors() -> Iterator[None]:
     """Turn what DuckDB and pyarrow raise within into a StoreError."""
     try:
         yield
-    except (duckdb.Error, pa.ArrowException) as error:  # a full disk, a damaged file
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # a full disk, a damaged file, one that is gone
         raise StoreError(str(error).partition("\n")[0]) from error
 
 

@@ -20,22 +20,32 @@ _TRIES = 5
 MAX_JOINED_ROWS = 200_000  # that a question joins by itself: of inboxes, and of the same runs around them
 
 
-@translated_errors()
 def open_fleet(url: str, temporary: Path) -> tuple[FleetDatabase, list[str]]:
     """Return the tables of a fleet, and what of it is missing there, one line each; raises StoreError."""
     store = FleetFiles(url)
     for _ in range(_TRIES):
-        inbox = store.names(files.INBOX)
-        tables, missing = _read(store, inbox, temporary)
-        if store.names(files.INBOX).keys() >= inbox.keys():
-            break
-        tables.close()  # `compact` deleted what it had merged
-    else:
-        raise StoreError(f"{url} changes while it is read", hint="wait until `ckptprof fleet compact` is done")
-    return tables, missing
+        names = _merged_names(store)
+        try:
+            tables, missing = _read(store, names, temporary)
+        except StoreError:
+            if _merged_names(store).keys() >= names.keys():
+                raise
+            continue  # `compact` deleted what it had merged
+        if _merged_names(store).keys() >= names.keys():
+            return tables, missing
+        tables.close()
+    raise StoreError(f"{url} changes while it is read", hint="wait until `ckptprof fleet compact` is done")
 
 
-def _read(store: FleetFiles, inbox: dict[str, int], temporary: Path) -> tuple[FleetDatabase, list[str]]:
+def _merged_names(store: FleetFiles) -> dict[str, int]:
+    """Return the files that `compact` deletes."""
+    return {**store.names(files.INBOX), **store.names(files.DAYS)}
+
+
+@translated_errors()
+def _read(store: FleetFiles, names: dict[str, int], temporary: Path) -> tuple[FleetDatabase, list[str]]:
+    inbox = {name: size for name, size in names.items() if name.startswith(f"{files.INBOX}/")}
+    days = [name for name in files.parquet_files(names) if name not in inbox]
     compacted = [store.names(folder) for folder in (files.CLUSTER_CHECKPOINTS, files.CLUSTER_NODES)]
     states, missing = read_states(store, files.heartbeat_files(inbox))
     database = FleetDatabase(temporary)
@@ -44,7 +54,7 @@ def _read(store: FleetFiles, inbox: dict[str, int], temporary: Path) -> tuple[Fl
         ("compacted_checkpoints", "compacted_nodes"), (schema.FleetCheckpoint, schema.FleetNode), compacted, strict=True
     ):
         _add_view(connection, name, store, files.parquet_files(found), row)
-    rejoined, checkpoints, nodes = _join_inbox(store, inbox, states, missing)
+    rejoined, checkpoints, nodes = _join_inbox(store, inbox, days, states, missing)
     connection.register("rejoined", rejoined)
     connection.register("open_checkpoints", checkpoints)
     connection.register("open_nodes", nodes)
@@ -75,7 +85,7 @@ def _add_view(connection: Any, name: str, store: FleetFiles, found: Sequence[str
 
 
 def _join_inbox(
-    store: FleetFiles, inbox: dict[str, int], states: Sequence[NodeState], missing: list[str]
+    store: FleetFiles, inbox: dict[str, int], days: Sequence[str], states: Sequence[NodeState], missing: list[str]
 ) -> tuple[Any, Any, Any]:
     """Join what is in inboxes with the days around it: the days and keys, their checkpoints and the nodes of these."""
     columns = schema.table_schema(DayRow)
@@ -85,8 +95,7 @@ def _join_inbox(
     touched = {day_of(at_ns or 0) for at_ns in fresh.column("first_start_ns").to_pylist()}
     affected = sorted({near for day in touched for near in neighbours(day)})
     around = {near for day in affected for near in neighbours(day)}
-    found = files.parquet_files(store.names(files.DAYS)) if touched else []
-    old = [name for name in found if files.partition_of(name) in around]
+    old = [name for name in days if files.partition_of(name) in around]
     checkpoints = [schema.table_schema(schema.FleetCheckpoint).empty_table()]
     nodes = [schema.table_schema(schema.FleetNode).empty_table()]
     with TemporaryDirectory(prefix="ckptprof-fleet-") as folder:
