@@ -393,10 +393,13 @@ class Sampler:
         if not frame.samples:
             self._skipped = frame
             return
+        lost = self._output.dropped_count
         if self._skipped is not None:
             self._output.put(pack(self._skipped))
             self._skipped = None
         self._output.put(pack(frame))
+        if self._output.dropped_count > lost:
+            self._next_health_ns = frame.at_ns  # reported by the next frame
 
     def _wait(self, due_ns: int) -> None:
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
