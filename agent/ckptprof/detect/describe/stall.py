@@ -265,12 +265,12 @@ def _is_built_by_helpers(span: Span, group: WriterGroup, known: Knowledge) -> bo
 
 
 def _is_packing(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
-    """Whether children of the process read what it had saved while it paused: they pack or send it."""
+    """Whether children of its job read what it had saved while it paused: they pack or send it."""
     files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
     read = (
         one.size_in_use
         for process in known.world.histories
-        if jobs.parent(process) == trainer
+        if jobs.parent(process) == trainer and jobs.job_of(process) == candidate.job
         for one in recent.transfers_between(process, *span, writes=False)
         if one.file in files
     )

@@ -125,6 +125,21 @@ class EventContext:
         return own
 
     @cached_property
+    def memory_bytes(self) -> int:
+        """The anonymous memory of its processes during it; 0: not sampled."""
+        usage, span = self.world.usage, (self.start_ns, self.end_ns)
+        changes = (usage.memory_changes(process, *span) for process in self.processes)
+        return sum(max((change.level_bytes for change in one), default=0) for one in changes)
+
+    def is_saved_elsewhere(self, path: str) -> bool:
+        """Return True if another job saved a file: another program, or one that still runs."""
+        author, ended = self.known.history.author_of(path), self.world.ended
+        if author is None or author.is_rejected or self.job in map(self.world.jobs.job_of, author.processes):
+            return False
+        is_alive = any(ended.get(one, self.start_ns) >= self.start_ns for one in author.processes)
+        return is_alive or author.programs.isdisjoint(self.world.programs(self.processes))
+
+    @cached_property
     def history_event(self) -> HistoryEvent:
         """Its entry in the history."""
         return HistoryEvent(

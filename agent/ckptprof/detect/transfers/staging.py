@@ -19,8 +19,8 @@ _MIN_OBSERVED_SHARE = 0.5  # of a file, in its last sample
 def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
     """Return written and read transfers without staging files and the reads of them; their copies include them.
 
-    `written` and `read` are of one job. A staging file was read by the job, and is in another folder than its copy. A
-    file with a step whose copy is called last or best is no staging file: that is a copy under a further name.
+    `written` and `read` are of one job. A staging file was read by the job, is in another folder than its copy and of
+    no other step. If the copy is called last or best, it is one under a further name.
     """
     readings: dict[tuple[int, int], list[Transfer]] = {}
     for part in read:
@@ -53,9 +53,7 @@ def _reading_of(staging: Transfer, readings: list[Transfer], dropped: set[int]) 
         return None
     for part in readings:
         after = staging.end_ns - STAMP_TOLERANCE_NS <= part.end_ns and part.start_ns <= staging.end_ns + COMMIT_NS
-        is_partly_unobserved = (
-            part.operations is None and parse_name(staging.folder).staging
-        )  # the rest was read between two samples
+        is_partly_unobserved = part.operations is None and parse_name(staging.folder).staging  # read between samples
         is_whole = part.is_open or part.bytes >= staging.bytes * ALL_SHARE or is_partly_unobserved
         if id(part) not in dropped and after and is_whole and part.start_ns >= staging.start_ns:
             return part
@@ -66,7 +64,9 @@ def _target_of(staging: Transfer, reading: Transfer, targets: list[Transfer], cl
     for part in targets:
         if part.end_ns < reading.start_ns - STAMP_TOLERANCE_NS or part.file == staging.file or id(part) in claimed:
             continue
-        if (part.folder == staging.folder and not staging.name.staging) or part.name.is_alias_of(staging.name):
+        is_other_step = len({part.name.step, staging.name.step} - {None}) > 1  # what was joined may still be mapped
+        is_beside = part.folder == staging.folder and not staging.name.staging
+        if is_beside or is_other_step or part.name.is_alias_of(staging.name):
             continue
         if _may_grow(part, reading) if part.is_open else _is_same_size(part, staging, reading):
             return part
