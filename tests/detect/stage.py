@@ -348,6 +348,7 @@ class Stage:
             rewritten = any(
                 other is not move and other.inode == move.inode and move.closed_s <= other.start_s <= at_s
                 for other in self.moves
+                if other.writes
             )
             if not rewritten and any(before_s < look_s <= at_s for look_s in looks):
                 found.append(self.fact(move, min(at_s, died_s)))

@@ -89,8 +89,6 @@ class Framework:
     companions: tuple[RequiredFile, ...] = ()
     doubtful: re.Pattern[str] | None = None  # names that others use, too: the first bytes decide
     magics: tuple[tuple[bytes, str], ...] = ()  # first bytes, and the format that they show
-    sharded: str | None = None  # the folder of shards that are then joined next to it,
-    consolidated: str | None = None  # or in this folder next to it
     code: CodePatterns = CodePatterns()
     launchers: tuple[str, ...] = ()  # programs, scripts or modules, whose children are the ranks of one job
     programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own

@@ -17,8 +17,6 @@ _BY_LAYER: dict[Layer, tuple[Framework, ...]] = {
 FRAMEWORKS = tuple(replace(one, layer=layer) for layer, known in _BY_LAYER.items() for one in known)
 BY_NAME = {framework.name: framework for framework in FRAMEWORKS}
 COMPANIONS = tuple(one for framework in FRAMEWORKS for one in framework.companions)
-SHARDED = frozenset(framework.sharded for framework in FRAMEWORKS if framework.sharded is not None)
-CONSOLIDATED = frozenset(framework.consolidated for framework in FRAMEWORKS if framework.consolidated is not None)
 
 
 def libraries_of(name: str | None) -> frozenset[str]:

@@ -107,14 +107,6 @@ def test_staging_and_a_copy_make_four_times_the_bytes() -> None:
     assert (found.written_bytes, found.unique_bytes) == (400 * MIB, 100 * MIB)
 
 
-def test_what_was_put_together_from_its_shards_is_there_twice() -> None:
-    """As the Hugging Face writer of PyTorch DCP leaves it."""
-    shards = [part_of(f"/ckpt/step-1/sharded/shard-{n}-model-1-of-1.safetensors", 50 * MIB) for n in (1, 2)]
-    whole = part_of("/ckpt/step-1/model-00001-of-00001.safetensors", 100 * MIB)
-
-    assert reasons(amplified(*shards, whole)) == {"consolidation": 100 * MIB}
-
-
 def test_a_second_folder_of_the_same_files_is_a_duplicate() -> None:
     """Equal names and sizes, more than one, by one process."""
     parts = [

@@ -152,20 +152,6 @@ def test_a_save_beside_the_reading_of_data_is_no_copy(trace: bool) -> None:  # n
     assert told(saves) == [(Kind.SAVE, "/ckpt/step_8.pt")]
 
 
-def test_an_upload_by_a_thread_of_the_trainer_is_a_copy() -> None:
-    """From end to end, by another thread of the process that saved it; what its own thread reads is a restore."""
-    stage = Stage(trace=True, poll=False)
-    stage.process()
-    same = {"path": "/ckpt/step_1.pt", "moved": 100 * MIB, "size": 100 * MIB}
-    stage.extra = [
-        (2.1, activity(**same)),
-        (9.0, activity(start_s=8.0, end_s=8.9, writes=False, tid=107, **same)),
-        (19.0, activity(start_s=18.0, end_s=18.9, writes=False, **same)),
-    ]
-
-    assert [checkpoint.kind for checkpoint in stage.play(60)] == [Kind.SAVE, Kind.COPY, Kind.RESTORE]
-
-
 @pytest.mark.parametrize(
     ("kept", "kind"), [(0.0, Kind.COPY), (0.2, Kind.COPY), (0.4, Kind.RESTORE), (1.1, Kind.RESTORE)]
 )
@@ -415,3 +401,27 @@ def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(given: float, saves: 
     assert [(one.kind, one.path, one.files, one.status.value) for one in found] == [
         (Kind.SAVE, f"/ckpt/step_{number}", 2, "complete") for number in range(saves)
     ]
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(
+    ("pause_s", "size", "program", "path", "kinds"),
+    [
+        (0.4, 50 * MIB, "convert.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
+        (0.4, 50 * MIB, "train.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
+        (0.4, 10 * MIB, "evaluate.py", "scores.csv", [Kind.SAVE, Kind.RESTORE]),
+        (4.0, 200 * MIB, "tune.py", "model_step100.bin", [Kind.SAVE, Kind.RESTORE, Kind.SAVE]),
+    ],
+)
+def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
+    pause_s: float, size: int, program: str, path: str, kinds: list[Kind], *, trace: bool
+) -> None:
+    """It reads a checkpoint and writes another file at once; who writes little, or trains in between, restores it."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    other = stage.process(200, program=program, parent_pid=100, is_fork=False, born_s=5.0, exit_s=18.0)
+    stage.write(trainer, "/run/model_step100.pt", 4.0, 0.8, 200 * MIB)
+    stage.read(other, "/run/model_step100.pt", 6.0, 0.4, 200 * MIB, from_disk=False)
+    stage.write(other, f"/run/other/{path}", 6.4 + pause_s, 0.3, size, magic=None)
+
+    assert [one.kind for one in stage.play(40)] == kinds

@@ -5,14 +5,22 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 from ckptprof.detect.describe.risks import WholeFiles
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
-from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, SIGNIFICANT_BYTES, is_similar_size
+from ckptprof.detect.tolerances import (
+    ALL_SHARE,
+    HEADER_BYTES,
+    MOST_SHARE,
+    SIGNIFICANT_BYTES,
+    STAMP_TOLERANCE_NS,
+    is_same_state_size,
+)
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.file_names import is_alias
-from ckptprof.frameworks.framework_table import CONSOLIDATED, SHARDED
 from ckptprof.model import Overhead
 
 
@@ -32,10 +40,17 @@ def measure_amplification(candidate: Candidate, known: Knowledge) -> Amplificati
     staged = list(
         {id(part.staging_file): part.staging_file for part in candidate.parts if part.staging_file is not None}.values()
     )
-    written = candidate.bytes + sum(map(_bytes_of, staged))
-    found = [*_staging_overhead(staged), *_rewrites(candidate, known)]
+    staged_bytes = sum(part.counted_bytes or part.stored_size for part in staged)
+    written, found = candidate.bytes + staged_bytes, list(_rewrites(candidate, known))
+    if staged_bytes:
+        text = f"written to {staged[0].folder} first, then copied from there"
+        found.insert(0, Overhead(reason="staging", bytes=staged_bytes, text=text))
     unexplained = candidate.parts  # whose bytes are not explained yet
-    for reason, text, find in _EXPLANATIONS:
+    for reason, text, find in (
+        ("copy", "written in full under a further name", find_copies),
+        ("consolidation", "joined from the others", partial(_joined, known=known)),
+        ("duplicate", "written in full to a second folder", _duplicates),
+    ):
         explained_parts = find(unexplained)
         if explained_bytes := sum(part.bytes for part in explained_parts):
             names = ", ".join(dict.fromkeys(part.file_name for part in explained_parts[:3]))
@@ -44,18 +59,6 @@ def measure_amplification(candidate: Candidate, known: Knowledge) -> Amplificati
         unexplained = [part for part in unexplained if id(part) not in explained_ids]
     overhead_bytes = sum(overhead.bytes for overhead in found)
     return Amplification(written, max(0, written - overhead_bytes), tuple(found))
-
-
-def _bytes_of(stream: Transfer) -> int:
-    return stream.counted_bytes or stream.stored_size
-
-
-def _staging_overhead(staged: list[Transfer]) -> Iterator[Overhead]:
-    staged_bytes = sum(map(_bytes_of, staged))
-    if staged_bytes > 0:
-        yield Overhead(
-            reason="staging", bytes=staged_bytes, text=f"written to {staged[0].folder} first, then copied from there"
-        )
 
 
 def _rewrites(candidate: Candidate, known: Knowledge) -> Iterator[Overhead]:
@@ -125,14 +128,18 @@ def _kind(part: Transfer) -> Hashable:
     return part.process, part.folder, part.file_name.rpartition(".")[2]
 
 
-def _consolidated(parts: list[Transfer]) -> list[Transfer]:
-    """Files joined from the shards in an adjacent folder (PyTorch DCP's HF writer)."""
-    shards = [part for part in parts if part.folder.rpartition("/")[2] in SHARDED]
-    parent_folders = {part.folder.rpartition("/")[0] for part in shards}
-    target_folders = parent_folders | {f"{home}/{folder}" for home in parent_folders for folder in CONSOLIDATED}
-    consolidated = [part for part in parts if part.folder in target_folders and part.bytes >= SIGNIFICANT_BYTES]
-    sharded, consolidated_bytes = sum(part.bytes for part in shards), sum(part.bytes for part in consolidated)
-    return consolidated if sharded and is_similar_size(consolidated_bytes, sharded) else []
+def _joined(parts: list[Transfer], known: Knowledge) -> list[Transfer]:
+    """Find files as large as all that were written before them, by a process that has read as much since."""
+    in_order = sorted((part for part in parts if part.bytes >= SIGNIFICANT_BYTES), key=lambda part: part.start_ns)
+    sums = [0, *accumulate(part.bytes for part in in_order)]
+    place = next((at for at in range(2, len(in_order)) if is_same_state_size(sums[at], sums[-1] - sums[at])), 0)
+    shards, joined = in_order[:place], in_order[place:]
+    since_ns = max((part.end_ns for part in shards), default=0)
+    if not shards or joined[0].start_ns < since_ns - STAMP_TOLERANCE_NS:
+        return []
+    world, process, span = known.world, joined[0].process, (since_ns, max(part.end_ns for part in joined))
+    read = max(world.histories[process].returned_bytes(*span), world.usage.file_memory_growth(process, *span))
+    return joined if read >= MOST_SHARE * sums[place] else []
 
 
 def _duplicates(parts: list[Transfer]) -> list[Transfer]:
@@ -143,10 +150,3 @@ def _duplicates(parts: list[Transfer]) -> list[Transfer]:
             if later.name.directory != first.name.directory:
                 pairs.setdefault((first.folder, later.folder), []).append(later)
     return [part for pair in pairs.values() if len(pair) > 1 for part in pair]
-
-
-_EXPLANATIONS = (
-    ("copy", "written in full under a further name", find_copies),
-    ("consolidation", "joined from its shards, which remain", _consolidated),
-    ("duplicate", "written in full to a second folder", _duplicates),
-)

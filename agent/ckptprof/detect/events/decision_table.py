@@ -107,6 +107,7 @@ ROWS = (
     Row("runtime-gpu",            0.35,  0.0,  0.0, "as a library for training"),
     Row("runtime-numeric",        0.25,  0.0,  0.0, "numpy is loaded by all sorts of programs"),
     Row("runtime-none",           -0.4,  0.0,  0.0, "needs a series with signs of care to be outweighed"),
+    Row("runtime-own",             0.0,  0.0,  0.0, "what it does is enough: it is a trainer in any language"),
     Row("computes",               0.15,  0.0,  0.0, "it makes what it writes"),
     Row("tool",                   -0.8,  0.0,  0.0, "a tool that copies saves nothing; see OVERRIDES"),
     Row("service",                -1.2,  0.0,  0.0, "even its frequent, rotated snapshots are not a model's"),
@@ -138,7 +139,6 @@ ROWS = (
     Row("copies-exactly",         -0.9,  0.0,  0.0, "file by file, in the kernel, or hand in hand"),
     Row("received",               -0.5,  0.0,  0.0, "as much came in by the network"),
     Row("downloaded",             -0.5,  0.0,  0.0, "in a place, or under a name, of downloads"),
-    Row("uploads",                -0.7,  0.0,  0.0, "read by another thread of the process that wrote it"),
     Row("sent-on",                -0.7,  0.0,  0.0, "a restoring process sends nothing to a store"),
     # Sent to a port of object stores: only data sent from memory may be a state.
     Row("sent",                    0.0,  0.0,  0.0, "the destination: all sorts of things go there"),
@@ -173,7 +173,7 @@ OVERRIDES = (
     Combination("copied", Hypothesis.COPY, "as much was read as was written, file by file", all=("copies-exactly",)),
     Combination(
         "passed through", Hypothesis.STREAM, "it came or went by the network, or is in a place of downloads",
-        any=("received", "downloaded", "uploads", "sent-on"),
+        any=("received", "downloaded", "sent-on"),
     ),
     Combination(
         "moved by a tool", Hypothesis.COPY, "its process copies, packs, sends or fetches", all=("tool",)

@@ -91,12 +91,15 @@ class EventContext:
     @cached_property
     def is_training(self) -> bool:
         """Whether one of its processes has a library for training loaded, holds a GPU, or carries a rank."""
-        return self.world.trains(self.processes)
+        return self.world.trains(self.producers)
 
     @cached_property
     def producers(self) -> list[ProcessKey]:
-        """Its processes; in place of a tool that only passes on its standard input, the process that feeds the pipe."""
-        return [self._pipe_source(process) or process for process in self.processes] if self.writes else self.processes
+        """Its processes; in place of one that only carries, the one that wrote its staging files, or feeds its pipe."""
+        makers = {one.process: one.staging_file.process for one in self.parts if one.staging_file is not None}
+        if not self.writes:
+            return self.processes
+        return [makers.get(process) or self._pipe_source(process) or process for process in self.processes]
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
         """Return the parent of a tool, if it wrote as much to no file at that time, and the tool read none."""
@@ -125,6 +128,21 @@ class EventContext:
         return own
 
     @cached_property
+    def memory_bytes(self) -> int:
+        """The anonymous memory of its processes during it; 0: not sampled."""
+        usage, span = self.world.usage, (self.start_ns, self.end_ns)
+        changes = (usage.memory_changes(process, *span) for process in self.processes)
+        return sum(max((change.level_bytes for change in one), default=0) for one in changes)
+
+    def is_saved_elsewhere(self, path: str) -> bool:
+        """Return True if another job saved a file: another program, or one that still runs."""
+        author, ended = self.known.history.author_of(path), self.world.ended
+        if author is None or author.is_rejected or self.job in map(self.world.jobs.job_of, author.processes):
+            return False
+        is_alive = any(ended.get(one, self.start_ns) >= self.start_ns for one in author.processes)
+        return is_alive or author.programs.isdisjoint(self.world.programs(self.processes))
+
+    @cached_property
     def history_event(self) -> HistoryEvent:
         """Its entry in the history."""
         return HistoryEvent(
@@ -133,7 +151,7 @@ class EventContext:
             bytes=self.bytes,
             shapes=self.shapes,
             paths=frozenset(part.path for part in self.largest_parts),
-            processes=frozenset(self.processes),
+            processes=frozenset((*self.processes, *self.producers)),
             programs=self.world.programs(self.processes),
         )
 

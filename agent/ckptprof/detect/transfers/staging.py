@@ -2,14 +2,23 @@
 
 Lightning does so for every target that fsspec's transaction cannot rename to, as do writers that stage on a local disk.
 The staging file is no checkpoint of its own: it becomes part of its copy (`Transfer.staging_file`), which starts with
-it.
+it. A file that a child fetched for the process that reads it is none either: that process reads the source.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
-from ckptprof.detect.tolerances import ALL_SHARE, COMMIT_NS, HEADER_BYTES, MAX_PER_ITEM, STAMP_TOLERANCE_NS
+from ckptprof.detect.tolerances import (
+    ALL_SHARE,
+    COMMIT_NS,
+    HEADER_BYTES,
+    MAX_PER_ITEM,
+    SIGNIFICANT_BYTES,
+    STAMP_TOLERANCE_NS,
+    is_same_state_size,
+)
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.file_names import parse_name
 
@@ -19,8 +28,8 @@ _MIN_OBSERVED_SHARE = 0.5  # of a file, in its last sample
 def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
     """Return written and read transfers without staging files and the reads of them; their copies include them.
 
-    `written` and `read` are of one job. A staging file was read by the job, and is in another folder than its copy. A
-    file with a step whose copy is called last or best is no staging file: that is a copy under a further name.
+    `written` and `read` are of one job. A staging file was read by the job, is in another folder than its copy and of
+    no other step. If the copy is called last or best, it is one under a further name.
     """
     readings: dict[tuple[int, int], list[Transfer]] = {}
     for part in read:
@@ -29,7 +38,11 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
         return written, read
     dropped: set[int] = set()
     claimed: set[int] = set()  # removed transfers, and the targets
-    targets = sorted(written, key=lambda part: part.start_ns)
+    for reading, source, copy in _fetched(written, read):
+        reading.rename(source.path)
+        reading.merge_staging(source, copy)
+        dropped.update((id(source), id(copy)))
+    targets = sorted((part for part in written if id(part) not in dropped), key=lambda part: part.start_ns)
     starts = [part.start_ns for part in targets]
     found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by target: target, staging file, the read of it
     for staging in targets:
@@ -48,14 +61,36 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
     return [part for part in written if id(part) not in dropped], [part for part in read if id(part) not in dropped]
 
 
+def _fetched(written: list[Transfer], read: list[Transfer]) -> Iterator[tuple[Transfer, Transfer, Transfer]]:
+    """Yield (read of a copy that a process started later has just made, the read of its source, the copy)."""
+    copies = {part.file: part for part in written if not part.is_open and part.bytes >= SIGNIFICANT_BYTES}
+    for reading in read:
+        copy = copies.get(reading.file)
+        if (
+            copy is not None
+            and copy.process[1] > reading.process[1]  # started for it
+            and copy.end_ns - STAMP_TOLERANCE_NS <= reading.start_ns <= copy.end_ns + COMMIT_NS
+            and (source := _source_of(copy, read)) is not None
+        ):
+            del copies[reading.file]
+            yield reading, source, copy
+
+
+def _source_of(copy: Transfer, read: list[Transfer]) -> Transfer | None:
+    for part in read:
+        during = part.start_ns <= copy.end_ns and copy.start_ns <= part.end_ns + STAMP_TOLERANCE_NS
+        elsewhere = part.process == copy.process and part.folder != copy.folder
+        if during and elsewhere and is_same_state_size(part.size_in_use, copy.stored_size, ALL_SHARE):
+            return part
+    return None
+
+
 def _reading_of(staging: Transfer, readings: list[Transfer], dropped: set[int]) -> Transfer | None:
     if staging.is_open or staging.bytes < HEADER_BYTES:
         return None
     for part in readings:
         after = staging.end_ns - STAMP_TOLERANCE_NS <= part.end_ns and part.start_ns <= staging.end_ns + COMMIT_NS
-        is_partly_unobserved = (
-            part.operations is None and parse_name(staging.folder).staging
-        )  # the rest was read between two samples
+        is_partly_unobserved = part.operations is None and parse_name(staging.folder).staging  # read between samples
         is_whole = part.is_open or part.bytes >= staging.bytes * ALL_SHARE or is_partly_unobserved
         if id(part) not in dropped and after and is_whole and part.start_ns >= staging.start_ns:
             return part
@@ -66,7 +101,9 @@ def _target_of(staging: Transfer, reading: Transfer, targets: list[Transfer], cl
     for part in targets:
         if part.end_ns < reading.start_ns - STAMP_TOLERANCE_NS or part.file == staging.file or id(part) in claimed:
             continue
-        if (part.folder == staging.folder and not staging.name.staging) or part.name.is_alias_of(staging.name):
+        is_other_step = len({part.name.step, staging.name.step} - {None}) > 1  # what was joined may still be mapped
+        is_beside = part.folder == staging.folder and not staging.name.staging
+        if is_beside or is_other_step or part.name.is_alias_of(staging.name):
             continue
         if _may_grow(part, reading) if part.is_open else _is_same_size(part, staging, reading):
             return part

@@ -34,8 +34,6 @@ FRAMEWORKS = (
             saves=(r"torch/distributed/checkpoint/.*",), background=(r"torch/distributed/checkpoint/_async_\w+",)
         ),
         companions=(required_file(r"__\d+_\d+\.distcp$", ".metadata"),),
-        sharded="sharded",
-        consolidated="consolidated",
         names="`__R_N.distcp`; `sharded/shard-R-model-*.safetensors`",
         completed_by="`.metadata`",
         proven_by=("examples/train_torch.py", "tests/e2e/jobs/dcp.py"),

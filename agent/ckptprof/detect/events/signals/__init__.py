@@ -71,11 +71,6 @@ CHECKS: tuple[_Check, ...] = (
     _Check("copies", copies.match_copy, "{}"),
     _Check("sent-on", pass_through.is_sent_on, "its process sent as much to an object store's port at the same time"),
     _Check(
-        "uploads",
-        pass_through.is_uploaded_by_writer,
-        "a thread of the process that wrote it read it from end to end, as uploads do",
-    ),
-    _Check(
         "straight",
         pass_through.reads_even_pieces,
         "read from end to end in pieces of one size, as uploads and checks do",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ckptprof.detect.events.event_context import EventContext
+from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.signal_values import SignalMatch
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
@@ -28,19 +29,18 @@ _STARTUP_NS = 5_000_000_000
 
 
 def match_copy(event: EventContext) -> SignalMatch | None:
-    """Match as many bytes in the other direction by the same processes: file by file, in the kernel, or in sum."""
+    """Match what the same processes transferred the other way: as many bytes, or a checkpoint that they convert."""
     if not event.holds_for_most_bytes(lambda part: part.staging_file is None):
         return None  # from a staging file of the same job: one save
     sources = find_counterparts(event)
     if sources:
-        source_name = sources[0].file_name[:40]
-        text = f"{'copied from' if event.writes else 'copied to'} a file of the same size, {source_name!r}"
+        text = f"copied or converted {'from' if event.writes else 'to'} {sources[0].file_name[:40]!r}"
         return SignalMatch(text, "copies-exactly")
     return _match_unpacking(event) or _match_flow(event)
 
 
 def find_counterparts(event: EventContext) -> list[Transfer]:
-    """Return the concurrent files of the same sizes in the other direction, if they explain most of the bytes."""
+    """Return the files in the other direction of which it is a copy, or a conversion."""
     if event.counterparts is None:  # several signals ask
         event.counterparts = _find_counterparts(event)
     return event.counterparts
@@ -63,7 +63,18 @@ def _find_counterparts(event: EventContext) -> list[Transfer]:
                 explained += part.bytes
                 found.append(transfer)
                 break
-    return found if explained * 2 > counted_bytes else []
+    return found if explained * 2 > counted_bytes else _find_converted(event)
+
+
+def _find_converted(event: EventContext) -> list[Transfer]:
+    """Return what it is made from, or what was made from it at once: a checkpoint of another job, or a tenth of one."""
+    since_ns, until_ns = (LOOSE_GAP_NS, 0) if event.writes else (0, LOOSE_GAP_NS)
+    window, recent = (event.start_ns - since_ns, event.end_ns + until_ns), event.known.transfers.recent
+    nearby = (recent.transfers_between(process, *window, writes=not event.writes) for process in event.first_processes)
+    others = [one for own in nearby for one in own if one.file not in event.own_files]
+    read, written = (others, event.parts) if event.writes else (event.parts, others)
+    saved_bytes = sum(one.size_in_use for one in read if event.is_saved_elsewhere(one.path))
+    return others if 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in written) else []
 
 
 def _is_of_another_step(part: Transfer, other: Transfer) -> bool:

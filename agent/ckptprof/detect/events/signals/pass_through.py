@@ -1,6 +1,6 @@
 """Signals for uploads, checks and downloads, against saves and restores: the bytes only pass through a process.
 
-Of reads, only `sent-on` and `uploads` decide alone; the decision table has the combinations. All others are about
+Of reads, only `sent-on` decides alone; the decision table has the combinations. All others are about
 reading from end to end in even pieces: a restore may leave no trace in memory, but then it seeks.
 """
 
@@ -67,12 +67,6 @@ def is_process_unobserved(event: EventContext) -> bool:
     return all(event.world.jobs.info(process) is None for process in event.processes) and reads_even_pieces(event)
 
 
-def is_uploaded_by_writer(event: EventContext) -> bool:
-    """Read from end to end by another thread of its writer."""
-    big = _large_files(event.parts)
-    return reads_even_pieces(event) and all(_is_read_by_other_threads(part, event) for part in big)
-
-
 def is_sent_on(event: EventContext) -> bool:
     """As many bytes sent by its processes to ports of object stores at the same time, as in uploads.
 
@@ -114,14 +108,6 @@ def _is_read_in_even_pieces(event: EventContext) -> bool:
         event.parts, counters, pooled=not gpu, exits_at_once=all(_exits_at_once(one, event) for one in event.processes)
     )
     return is_read_in_even_pieces and (_retained_share(event) or 0.0) < _MIN_RETAINED_SHARE
-
-
-def _is_read_by_other_threads(part: Transfer, event: EventContext) -> bool:
-    """Return True if the process wrote the file itself, and only its other threads read it."""
-    author = event.known.history.author_of(part.path)
-    if author is None or part.process not in author.processes:
-        return False
-    return _is_sequential_in_one_size(part, pooled=True) and all(session.tid != session.pid for session in part.threads)
 
 
 def _retained_share(event: EventContext) -> float | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.signal_values import SignalMatch
-from ckptprof.detect.events.signals.recurrence import is_row_of_data
-from ckptprof.detect.tolerances import HEADER_BYTES
+from ckptprof.detect.events.signals import recurrence
+from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, is_same_state_size
 from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _MIN_BUSY_SHARE = 0.4  # of a core, in its own code
@@ -25,20 +25,30 @@ def match_runtime(event: EventContext) -> SignalMatch | None:
         return SignalMatch(f"{verb} by a process that uses a GPU", "runtime-gpu")
     if loaded & NUMERIC_RUNTIMES:
         return SignalMatch(f"{verb} by a process with numpy loaded", "runtime-numeric")
+    if writes_whole_memory(event):
+        return SignalMatch("written by a process that computes, as much each time, most of its memory", "runtime-own")
     return SignalMatch(f"{verb} by a process without any library of machine learning", "runtime-none")
+
+
+def writes_whole_memory(event: EventContext) -> bool:
+    """One size at even periods, most of the memory: results are a part of it, films and pictures differ in size."""
+    if recurrence.period_text(event) is None or not computes(event):
+        return False
+    is_same_size = is_same_state_size(event.series[-1].bytes, event.bytes, ALL_SHARE)
+    return is_same_size and 0 < event.memory_bytes < 2 * event.bytes
 
 
 def is_process_unknown(event: EventContext) -> bool:
     """End of all its processes before they were described."""
     ended = event.world.ended
-    return event.world.runtimes(event.processes) is None and all(one in ended for one in event.processes)
+    return event.world.runtimes(event.producers) is None and all(one in ended for one in event.producers)
 
 
 def computes(event: EventContext) -> bool:
     """CPU time of a writer in its own code, not in file I/O: it computes what it writes."""
-    if not event.writes or is_row_of_data(event):
+    if not event.writes or recurrence.is_row_of_data(event):
         return False
-    for process in event.processes:
+    for process in event.producers:
         share = event.world.usage.user_time(process, event.start_ns)
         if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= _MIN_BUSY_SHARE:
             return True

@@ -10,7 +10,7 @@ from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.event_history import HistoryEvent, shape_of
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.signals.recurrence import even_period_ns
-from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MANY, MOST_SHARE, SIMILAR_SHARE
+from ckptprof.detect.tolerances import FEW, MANY, MAX_PER_ITEM, MOST_SHARE, SIMILAR_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
@@ -127,52 +127,35 @@ def _files_read_whole(event: EventContext, process: ProcessKey, span: Span) -> l
 
 
 def _is_part_of_save(event: EventContext) -> bool:
-    """Return True if its processes saved just before it and continued right after it: it is part of that save.
+    """Return True if its processes write there right after it: they merge, average, strip or check what they read.
 
-    States are averaged or merged, or a save is checked. A process that saves another step, or the same files again, has
-    restored between two saves; but not one that replaces them at once by less, as without the optimizer.
+    They rewrite it with less, as without the optimizer, or their job had just written there, too, and no other step nor
+    the same files again: that would be a restore between two saves.
     """
-    return _is_between_writes(event) or _is_rewritten_smaller(event)
+    sizes = {part.path: part.size_in_use for part in event.parts}
+    folders = {folder for part in event.parts for folder in (part.folder, part.name.directory)}
+    start_ns, window = event.start_ns, (event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS)
 
+    def written_nearby(process: ProcessKey) -> list[Transfer]:
+        found = event.known.transfers.recent.transfers_between(process, *window, writes=True)
+        near = (one for one in found if not folders.isdisjoint((one.folder, one.name.directory)))
+        return [one for one in near if one.name.framework or one.name.hint]
 
-def _is_rewritten_smaller(event: EventContext) -> bool:
-    """Return True if the processes that read most of it rewrote it at once, with fewer bytes."""
-    recent = event.known.transfers.recent
-    written: dict[tuple[ProcessKey, str], list[Transfer]] = {}
-    for one in itertools.chain.from_iterable(map(recent.written_by, event.processes)):
-        written.setdefault((one.process, one.path), []).append(one)
-
-    def is_stripped(part: Transfer) -> bool:
-        until_ns, rewritten = part.end_ns + CONCURRENT_NS, written.get((part.process, part.path), ())
-        return any(one.data_span[0] <= until_ns and _is_smaller(one, part) for one in rewritten)
-
-    return event.holds_for_most_bytes(is_stripped)
-
-
-def _is_smaller(written: Transfer, read: Transfer) -> bool:
-    return _start_ns(written) >= read.start_ns and written.stored_size < (1 - SIMILAR_SHARE) * read.size_in_use
+    nearby = list(map(written_nearby, event.first_processes))
+    if not all(any(_start_ns(one) >= start_ns for one in own) for own in nearby):
+        return False
+    nearby += map(written_nearby, event.world.job_processes(event.processes[0])[:MAX_PER_ITEM])
+    every = list(itertools.chain.from_iterable(nearby))
+    after = [one for one in every if _start_ns(one) >= start_ns]
+    if rewritten := [one for one in after if one.path in sizes]:
+        return all(one.stored_size < (1 - SIMILAR_SHARE) * sizes[one.path] for one in rewritten)
+    before_files = {one.file for one in every if _start_ns(one) < start_ns}
+    is_same_step = len({one.name.step for one in every} - {None}) <= 1
+    return bool(before_files) and before_files.isdisjoint(one.file for one in after) and is_same_step
 
 
 def _start_ns(written: Transfer) -> int:
     return written.start_ns or written.first_ns
-
-
-def _is_between_writes(event: EventContext) -> bool:
-    folders, start_ns, end_ns = {part.folder for part in event.parts}, event.start_ns, event.end_ns
-
-    def written_nearby(process: ProcessKey, low_ns: int, high_ns: int) -> list[Transfer]:
-        found = event.known.transfers.recent.transfers_between(process, low_ns, high_ns, writes=True)
-        return [one for one in found if one.folder in folders and (one.name.framework or one.name.hint)]
-
-    for process in event.first_processes:
-        nearby = written_nearby(process, start_ns - LOOSE_GAP_NS, end_ns + LOOSE_GAP_NS)
-        before = [one for one in nearby if _start_ns(one) < start_ns]
-        after = [one for one in nearby if _start_ns(one) >= start_ns]
-        steps = {one.name.step for one in (*before, *after)} - {None}
-        rewritten = {one.file for one in before} & {one.file for one in after}
-        if not before or not after or rewritten or len(steps) > 1:
-            return False
-    return True
 
 
 def is_read_as_data_set(event: EventContext) -> bool:

@@ -141,6 +141,4 @@ def is_also_written_to_files(event: EventContext) -> bool:
 
 def is_small_of_memory(event: EventContext) -> bool:
     """Small share of its processes' memory, or that was not sampled: a state is a large share."""
-    changes = (event.world.usage.memory_changes(one, event.start_ns, event.end_ns) for one in event.processes)
-    memory_bytes = sum(max(change.level_bytes for change in one) if one else 0 for one in changes)
-    return not memory_bytes or event.bytes < LITTLE_SHARE * memory_bytes
+    return not event.memory_bytes or event.bytes < LITTLE_SHARE * event.memory_bytes
