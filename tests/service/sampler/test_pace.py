@@ -71,22 +71,25 @@ def test_looks_come_as_often_as_what_goes_on_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("level", "used_share", "most"),
+    ("level", "used_share", "woken", "most", "waited_ns"),
     [
-        ("trace", 0.9, 1 + 1e9 / TRACED_EVENT_PAUSE_NS),
-        ("poll", 0.9, 1 + 1e9 / EVENT_PAUSE_NS),
-        ("trace", 0.95, 1),
-        ("poll", 0.95, 1),
+        ("trace", 0.9, False, 1 + 1e9 / TRACED_EVENT_PAUSE_NS, SECOND_NS),
+        ("poll", 0.9, False, 1 + 1e9 / EVENT_PAUSE_NS, SECOND_NS),
+        ("trace", 0.9, True, 1, 0),
+        ("poll", 0.9, True, 1, 0),
+        ("trace", 0.95, True, 1, SECOND_NS),
+        ("poll", 0.95, False, 11, SECOND_NS),
+        ("poll", 0.95, True, 1, SECOND_NS // 10),
     ],
 )
 def test_events_without_end_wake_the_sampler_so_often_only(
-    monkeypatch: pytest.MonkeyPatch, level: str, used_share: float, most: float
+    monkeypatch: pytest.MonkeyPatch, *, level: str, used_share: float, woken: bool, most: float, waited_ns: int
 ) -> None:
-    """Where the trace reports files, events may wait for a while; above the CPU budget they wait for the tick."""
+    """Where the trace reports files, events may wait; above the CPU budget they wait for the tick, polled 100 ms."""
     desk = Desk(StandIn(), level=level)
     sampler: Any = desk.sampler
     sampler.governor.used_share = used_share
-    sampler._folders.is_woken = used_share > 0.9
+    sampler._folders.is_woken = woken
     (events_fd, *_) = sampler._folders.filenos()
     now_ns = wakes = 0
 
@@ -108,7 +111,7 @@ def test_events_without_end_wake_the_sampler_so_often_only(
     desk.close()
 
     assert wakes <= most
-    assert now_ns == SECOND_NS
+    assert now_ns == waited_ns
 
 
 def test_what_the_recorder_says_is_heard_while_events_rest() -> None:

@@ -142,12 +142,8 @@ class LoopRelay:
 
     def _replace_loop(self, pid: int) -> None:
         blocked = self._thread
-        if (
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(blocked.ident), ctypes.py_object(LoopReplacedError)
-            )
-            != 1
-        ):
+        interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        if interrupt(ctypes.c_ulong(blocked.ident), ctypes.py_object(LoopReplacedError)) != 1:
             return
         BLOCKING_PROCESSES.add(pid, lambda: blocked.has_ended)
         BLOCKING_PROCESSES.reading = 0

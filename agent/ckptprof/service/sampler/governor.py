@@ -1,7 +1,7 @@
-"""The CPU budget of the agent, over any ten minutes and any minute; above it work is left out, least worth first.
+"""The CPU budget of the agent, over any ten minutes; above it work is left out, least worth first.
 
-What detection stands on, the counters of processes, is never left out; where the rest still costs too much, all is
-sampled more rarely. The real-time class ends with the first.
+A minute may use the less, the less is left of its ten. What detection stands on, the counters of processes, is never
+left out; where the rest still costs too much, all is sampled more rarely. The real-time class ends with the first.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-LIMITS = {  # share of the budget from which on work is left out
+LIMITS = {  # share of what a minute may use from which on work is left out
     "files": 0.6,  # and descriptors and threads, of processes that are no candidates
     "stacks": 0.85,
     "timelines": 0.9,  # threads, and devices five times a second
     "fast sampling": 0.95,  # than between bursts
     "folders": 1.0,  # of candidates: only the files that were observed are looked up
 }
-MAX_SLOWDOWN, EXCESS = 10, 0.25
+MAX_SLOWDOWN = 10
+KEPT = 0.05  # of the budget, for what is done in any case
+SPREAD_NS = 80_000_000_000  # what is left of ten minutes may be used so fast that it would last for this long
 CHECKPOINT_SHARE = 0.25  # of a core, in a minute with a checkpoint
 PERIOD_NS = 2_000_000_000
 MINUTE_NS = 60_000_000_000
@@ -61,11 +63,10 @@ class Governor:
             history.popleft()
         first_ns = history[min(1, len(history) - 1)][1]
         since_minute_ns = next((used for at, used in reversed(history) if at <= now_ns - MINUTE_NS), first_ns)
-        minute_share = max(self._budget, CHECKPOINT_SHARE) if saves else self._budget
-        self.used_share = max(
-            (used_ns - history[0][1]) / (self._budget * WINDOW_NS),
-            (used_ns - since_minute_ns) / (minute_share * MINUTE_NS),
-        )
+        most = max(self._budget, CHECKPOINT_SHARE) if saves else self._budget
+        left_ns = self._budget * (1 - KEPT) * WINDOW_NS - (used_ns - history[0][1])
+        allowed = max(most / 100, min(most, left_ns / SPREAD_NS))
+        self.used_share = (used_ns - since_minute_ns) / (allowed * MINUTE_NS)
         history.append((now_ns, used_ns))
 
     @property
@@ -75,8 +76,8 @@ class Governor:
 
     @property
     def slowdown(self) -> float:
-        """How many times as rarely to sample: 1 within the budget, 10 from a quarter above it on."""
-        return 1 + (MAX_SLOWDOWN - 1) * min(1.0, max(0.0, self.used_share - 1) / EXCESS)
+        """How many times as rarely to sample: 1 within the budget, 10 from twice that on."""
+        return 1 + (MAX_SLOWDOWN - 1) * min(1.0, max(0.0, self.used_share - 1))
 
     def allows(self, work: str) -> bool:
         """Return whether to do work of `LIMITS` that is due; what is not done is counted."""

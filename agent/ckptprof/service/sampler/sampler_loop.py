@@ -82,9 +82,8 @@ class Sampler:
         for events_fd in self._folders.filenos():
             self._poll.register(events_fd, select.POLLIN)
         own = frozenset((os.getpid(), *options.monitor_pids))
-        self._starts_command = (
-            options.only_descendants and not options.attaches
-        )  # the watched processes are children of the recorder
+        # the watched processes are children of the recorder
+        self._starts_command = options.only_descendants and not options.attaches
         family_of = options.monitor_pids if self._starts_command else ()  # only processes that it starts from now on
         self._family = tracing.TracedFamily()
         self._tracing = tracing.Tracing(
@@ -417,10 +416,14 @@ class Sampler:
                         if mapped and fast:
                             due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz))
                     self._pending.extend(self._folder_events())
-                if self._folders.is_woken and fast:
+                complete, woken = self._tracing.is_complete(now_ns), self._folders.is_woken
+                pause_ns = TRACED_EVENT_PAUSE_NS if complete else EVENT_PAUSE_NS
+                if not fast:  # a complete trace shows at the tick what events would
+                    pause_ns = _SECOND_NS if complete else int(_SECOND_NS / self._options.base_hz)
+                if not (woken and fast):
+                    self._pause(min(pause_ns, due_ns - now_ns))
+                if woken and (fast or not complete):
                     return
-                pause_ns = TRACED_EVENT_PAUSE_NS if self._tracing.is_complete(now_ns) else EVENT_PAUSE_NS
-                self._pause(min(pause_ns, due_ns - now_ns) if fast else due_ns - now_ns)
 
     def _pause(self, calm_ns: int) -> None:
         """Let folder events wait for a while; the recorder's commands and the trace end the pause."""

@@ -218,9 +218,7 @@ class Tracing:
 
     def _is_reported(self, sample: Sample, watched: Mapping[int, WatchedProcess] | None) -> bool:
         if isinstance(sample, FileActivity):
-            if (
-                sample.session in self._open_sessions
-            ):  # reported at its start, when its path was unknown or it was larger: report its end as well
+            if sample.session in self._open_sessions:  # its start was reported, without a path or as a larger one
                 if sample.closed_ns is not None:
                     del self._open_sessions[sample.session]
                 return True
