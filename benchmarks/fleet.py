@@ -5,8 +5,8 @@
 Each node saves 96 times a day, in runs of 64 nodes with 8 ranks each. A day of at most 1,024 nodes is made of one
 recorded save, shipped (in one file a node: a node writes 96 small ones) and compacted. Tables of other nodes and days
 are copies of it, with other names, uids and times; of v1/days only the newest copy is made, which the last day is
-joined with. Questions are answered by days alone, and with a last day of `--last` nodes in inboxes; that is compacted
-then. Each step is a process of its own.
+joined with. Questions are answered by days alone, and with a last day of 64 nodes in inboxes; that is compacted then.
+Each step is a process of its own.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from figures import parser, show
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.cluster.nodes import recorded
 
+STEP: dict[str, Any] = {"nodes": 1000, "days": 3, "day": 0, "fleet": "fleet"}
 SAVES, NODES_OF_RUN, RANKS, SOME = 96, 64, 8, 1024
 BEGIN_NS = 1_774_000_800 * 10**9 // 86_400_000_000_000 * 86_400_000_000_000
 EVERY_NS = 900 * 10**9
@@ -97,7 +98,7 @@ _MACROS = """
     CREATE MACRO other(name, g) AS regexp_replace(name, '(node-|run-|alpha/)0', '\\1' || g);
     CREATE MACRO later(ns) AS ns + getvariable('number') * 86400000000000;
     CREATE MACRO another(uid, g) AS md5(uid || getvariable('number') || ' ' || g)"""
-_OTHERS = {  # the tables of all nodes on a later day, of those of some nodes on the first one
+_OTHERS = {  # the tables of all nodes on a later day, of those of some nodes on the first one (v1/days of the last)
     files.DAYS: """
         another(uid, g) AS uid, later(start_ns) AS start_ns, later(end_ns) AS end_ns,
         later(first_start_ns) AS first_start_ns, step + getvariable('number') * 9600 AS step, other(node, g) AS node,
@@ -122,12 +123,9 @@ def copy(options: Namespace) -> None:
         connection.execute(_MACROS)
         for number, day in enumerate(days):
             connection.execute(f"SET VARIABLE day = '{day}'; SET VARIABLE number = {number}")
-            joined = json.dumps([f"{files.DAYS}/day={one}/copy.parquet" for one in compaction.neighbours(day)])
-            for folder, columns in _OTHERS.items():
-                if folder == files.DAYS and day != days[-1]:
-                    continue
-                name = "copy" if folder == files.DAYS else folder.rpartition("/")[2]
-                new = Path(options.folder, "fleet", folder, f"day={day}", f"{name}.parquet")
+            joined = json.dumps([f"{files.DAYS}/day={one}/days.parquet" for one in compaction.neighbours(day)])
+            for folder, columns in [*_OTHERS.items()][day != days[-1] :]:
+                new = Path(options.folder, "fleet", folder, f"day={day}", f"{folder.rpartition('/')[2]}.parquet")
                 new.parent.mkdir(parents=True)
                 old = f"{options.folder}/first/{folder}/day={days[0]}/*.parquet"
                 connection.execute(
@@ -135,9 +133,8 @@ def copy(options: Namespace) -> None:
                     f" read_parquet('{old}', hive_partitioning = false) AS old) TO '{new}' (FORMAT parquet,"
                     f" COMPRESSION zstd, KV_METADATA {{'{compaction.JOINED.decode()}': '{joined}'}})"
                 )
-    store = FleetFiles(f"{options.folder}/fleet")
     for node, group in product(range(some), range(options.nodes // some)):
-        beat(store, f"node-{group}{node}", options.days - 2)
+        beat(FleetFiles(f"{options.folder}/fleet"), f"node-{group}{node}", options.days - 2)
 
 
 def counted() -> Counter[str]:
@@ -183,12 +180,8 @@ def child(options: Namespace) -> None:
 def main() -> None:
     """Ship and compact the first day, copy it, and ask; then with the last day open, and compacted."""
     arguments = parser(__doc__)
-    arguments.add_argument("--nodes", type=int, default=1000)
-    arguments.add_argument("--days", type=int, default=3)
-    arguments.add_argument("--last", type=int, default=NODES_OF_RUN)
-    arguments.add_argument("--folder", default=".build/fleet")
-    arguments.add_argument("--fleet", default="fleet")
-    arguments.add_argument("--day", type=int, default=0)
+    for name, value in {"folder": ".build/fleet", **STEP}.items():
+        arguments.add_argument(f"--{name}", type=type(value), default=value)
     arguments.add_argument("--child", default="")
     options = arguments.parse_args()
     if options.child:
@@ -201,7 +194,7 @@ def main() -> None:
     rows = [run("compact", options, fleet="first")]
     run("copy", options)
     rows += [run(question, options) for question in questions.ANSWERS]
-    run("ship", options, nodes=options.last, day=options.days - 1)
+    run("ship", options, nodes=NODES_OF_RUN, day=options.days - 1)
     rows += [run(what, options) for what in (*questions.ANSWERS, "compact", *questions.ANSWERS)]
     for folder in (files.DAYS, files.CLUSTER_CHECKPOINTS, files.CLUSTER_NODES):
         found = store.names(folder)
@@ -214,10 +207,9 @@ def main() -> None:
 def run(what: str, options: Namespace, **other: object) -> dict[str, Any]:
     """Do one step in a process of its own; return what it took."""
     words = [sys.executable, __file__, "--child", what]
-    for name in ("folder", "fleet", "nodes", "days", "day"):
+    for name in ("folder", *STEP):
         words += [f"--{name}", str(other.get(name, getattr(options, name)))]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout))
+    return dict(json.loads(subprocess.check_output(words)))
 
 
 if __name__ == "__main__":
