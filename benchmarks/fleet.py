@@ -1,11 +1,12 @@
-"""What a fleet of files costs: shipping, compaction and each question, in seconds, memory and requests.
+"""What a fleet of files costs: compaction and each question, in seconds, memory and requests.
 
-    python benchmarks/fleet.py --nodes 10000 --days 30      # 28.8 million rows, in some 20 minutes and 5 GB
+    python benchmarks/fleet.py --nodes 10240 --days 30      # 29.5 million rows
 
-Each node saves 96 times a day, in runs of 64 nodes with 8 ranks each. Rows are made of one recorded save, written as
-inboxes hold them, but for a day and a node each (a node writes 96 small files). The first day is shipped and compacted;
-the days after it are copies of its tables, later by days, with other uids. `--last NODES`: so many nodes ship the last
-day, which is compacted after the questions were answered with it open. Each step is a process of its own.
+Each node saves 96 times a day, in runs of 64 nodes with 8 ranks each. A day of at most 1,024 nodes is made of one
+recorded save, shipped (in one file a node: a node writes 96 small ones) and compacted. Tables of other nodes and days
+are copies of it, with other names, uids and times; of v1/days only the newest copy is made, which the last day is
+joined with. Questions are answered by days alone, and with a last day of 64 nodes in inboxes; that is compacted then.
+Each step is a process of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,8 @@ from figures import parser, show
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 from tests.cluster.nodes import recorded
 
-SAVES, NODES_OF_RUN, RANKS = 96, 64, 8
+STEP: dict[str, Any] = {"nodes": 1000, "days": 3, "day": 0, "fleet": "fleet"}
+SAVES, NODES_OF_RUN, RANKS, SOME = 96, 64, 8, 1024
 BEGIN_NS = 1_774_000_800 * 10**9 // 86_400_000_000_000 * 86_400_000_000_000
 EVERY_NS = 900 * 10**9
 DAY_NS = 86_400 * 10**9
@@ -52,11 +55,11 @@ def rows_of(node: int, day: int, dice: random.Random) -> Iterator[dict[str, Any]
         end_ns = start_ns + 8 * 10**9 + dice.randrange(10**9)
         step = (day * SAVES + save) * 100
         base |= {
-            "uid": f"{dice.getrandbits(128):032x}", "id": day * SAVES + save + 1, "job": f"run-{run}", "step": step,
+            "uid": f"{dice.getrandbits(128):032x}", "id": day * SAVES + save + 1, "job": f"run-0{run}", "step": step,
             "start_ns": start_ns, "end_ns": end_ns, "stall_ns": end_ns - start_ns, "path": f"/ckpt/{run}/step_{step}",
             "ranks": RANKS * NODES_OF_RUN,
             "run": msgspec.to_builtins(
-                Run(key=f"slurm:alpha/{run}.0", scheduler="slurm", job=str(run), nodes=NODES_OF_RUN, node=place)
+                Run(key=f"slurm:alpha/0{run}.0", scheduler="slurm", job=str(run), nodes=NODES_OF_RUN, node=place)
             ),
             "place": msgspec.to_builtins(Place(key=f"nfs:filer:/ckpt:{run * 10**6 + step}", shared=True)),
             "clock": msgspec.to_builtins(Clock(synchronised=True, bound_ns=10_000_000)),
@@ -64,104 +67,109 @@ def rows_of(node: int, day: int, dice: random.Random) -> Iterator[dict[str, Any]
                 {**base["writers"][0], "pid": 100 + rank, "rank": RANKS * place + rank, "end_ns": end_ns}
                 for rank in range(RANKS)
             ],
-            "database": f"db-{node}", "first_start_ns": start_ns, "revision": 2, "lost": 0,
+            "database": "db", "first_start_ns": start_ns, "revision": 2, "lost": 0,
         }  # fmt: skip
         yield base
 
 
-def ship(store: FleetFiles, nodes: int, day: int) -> int:
-    """Write the inboxes of a day; return their bytes."""
-    dice, size = random.Random(day), 0  # noqa: S311 - made-up checkpoints
+def ship(store: FleetFiles, nodes: int, day: int) -> None:
+    """Write the inboxes of a day."""
+    dice = random.Random(day)  # noqa: S311 - made-up checkpoints
     for node in range(nodes):
         table = schema.table_of(rows_of(node, day, dice), schema.ShippedRow)
-        data = files.to_parquet(table)
-        size += len(data)
-        store.put(f"{files.inbox_folder(f'node-{node}')}/db-{node}-{day}-{day + 1}.parquet", data)
-        beat(store, node, day)
-    return size
+        host = f"node-0{node}"
+        store.put(f"{files.inbox_folder(host)}/db-{day}-{day + 1}.parquet", files.to_parquet(table))
+        beat(store, host, day)
 
 
-def beat(store: FleetFiles, node: int, day: int) -> None:
+def beat(store: FleetFiles, host: str, day: int) -> None:
     """Write the state of a node."""
     watched = Watched(start_ns=BEGIN_NS, end_ns=BEGIN_NS + (day + 1) * DAY_NS)
     state = NodeState(
-        host="", database=f"db-{node}", version="1", level="trace", kernel="6", clock=None, watched=watched,
+        host=host, database="db", version="1", level="trace", kernel="6", clock=None, watched=watched,
         checkpoints=SAVES,
     )  # fmt: skip
-    store.put(files.heartbeat_name(f"node-{node}", f"db-{node}"), msgspec.json.encode(state))
+    path = Path(store.path(files.heartbeat_name(host, "db")))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(msgspec.json.encode(state))
 
 
-LATER = {  # a table of a later day from that of the first one
+_MACROS = """
+    CREATE MACRO other(name, g) AS regexp_replace(name, '(node-|run-|alpha/)0', '\\1' || g);
+    CREATE MACRO later(ns) AS ns + getvariable('number') * 86400000000000;
+    CREATE MACRO another(uid, g) AS md5(uid || getvariable('number') || ' ' || g)"""
+_OTHERS = {  # the tables of all nodes on a later day, of those of some nodes on the first one (v1/days of the last)
     files.DAYS: """
-        SELECT * REPLACE (md5(uid || '{day}') AS uid, start_ns + {later} AS start_ns, end_ns + {later} AS end_ns,
-            first_start_ns + {later} AS first_start_ns, step + {steps} AS step)
-        FROM read_parquet('{old}', hive_partitioning = false)""",
+        another(uid, g) AS uid, later(start_ns) AS start_ns, later(end_ns) AS end_ns,
+        later(first_start_ns) AS first_start_ns, step + getvariable('number') * 9600 AS step, other(node, g) AS node,
+        other(job, g) AS job, struct_update(run, "key" := other(run."key", g)) AS run""",
     files.CLUSTER_CHECKPOINTS: """
-        SELECT * REPLACE (struct_update(whole, uid := md5(whole.uid || '{day}'), start_ns := whole.start_ns + {later},
-            end_ns := whole.end_ns + {later}, step := whole.step + {steps}) AS whole, '{day}' AS day)
-        FROM read_parquet('{old}', hive_partitioning = false)""",
+        struct_update(whole, uid := another(whole.uid, g), start_ns := later(whole.start_ns),
+            end_ns := later(whole.end_ns), step := whole.step + getvariable('number') * 9600,
+            job := other(whole.job, g), run := struct_update(whole.run, "key" := other(whole.run."key", g))) AS whole,
+        other(run_key, g) AS run_key, other(job_key, g) AS job_key, other(join_key, g) AS join_key,
+        getvariable('day') AS day""",
     files.CLUSTER_NODES: """
-        SELECT * REPLACE (md5(uid || '{day}') AS uid, md5(checkpoint || '{day}') AS checkpoint,
-            start_ns + {later} AS start_ns, end_ns + {later} AS end_ns)
-        FROM read_parquet('{old}', hive_partitioning = false)""",
+        another(uid, g) AS uid, another(checkpoint, g) AS checkpoint, other(host, g) AS host,
+        later(start_ns) AS start_ns, later(end_ns) AS end_ns""",
 }
 
 
 def copy(options: Namespace) -> None:
-    """Make all days but the last of the first one."""
+    """Make all nodes and days but the last of some nodes on the first day, and the states of all nodes."""
+    some = min(options.nodes, SOME)
     days = [compaction.day_of(BEGIN_NS + one * DAY_NS) for one in range(options.days - 1)]
-    with duckdb.connect(config={"memory_limit": "2GB"}) as connection:
+    with duckdb.connect(config={"memory_limit": "2GB", "threads": 1}) as connection:
+        connection.execute(_MACROS)
         for number, day in enumerate(days):
-            joined = json.dumps([f"{files.DAYS}/day={one}/copy.parquet" for one in compaction.neighbours(day)])
-            for folder, query in LATER.items():
-                name = "copy" if folder == files.DAYS else folder.rpartition("/")[2]
-                new = Path(options.folder, "fleet", folder, f"day={day}", f"{name}.parquet")
+            connection.execute(f"SET VARIABLE day = '{day}'; SET VARIABLE number = {number}")
+            joined = json.dumps([f"{files.DAYS}/day={one}/days.parquet" for one in compaction.neighbours(day)])
+            for folder, columns in [*_OTHERS.items()][day != days[-1] :]:
+                new = Path(options.folder, "fleet", folder, f"day={day}", f"{folder.rpartition('/')[2]}.parquet")
                 new.parent.mkdir(parents=True)
                 old = f"{options.folder}/first/{folder}/day={days[0]}/*.parquet"
-                words = {"day": day, "later": number * DAY_NS, "steps": number * SAVES * 100, "old": old}
                 connection.execute(
-                    f"COPY ({query.format(**words)}) TO '{new}' (FORMAT parquet, COMPRESSION zstd,"
-                    f" KV_METADATA {{'{compaction.JOINED.decode()}': '{joined}'}})"
+                    f"COPY (SELECT old.* REPLACE ({columns}) FROM range({options.nodes // some}) AS groups(g),"  # noqa: S608 - ours
+                    f" read_parquet('{old}', hive_partitioning = false) AS old) TO '{new}' (FORMAT parquet,"
+                    f" COMPRESSION zstd, KV_METADATA {{'{compaction.JOINED.decode()}': '{joined}'}})"
                 )
+    for node, group in product(range(some), range(options.nodes // some)):
+        beat(FleetFiles(f"{options.folder}/fleet"), f"node-{group}{node}", options.days - 2)
 
 
-def counted(store: FleetFiles) -> Counter[str]:
-    """Count what a store is asked from now on; files that engines open themselves are not counted."""
+def counted() -> Counter[str]:
+    """Count what stores are asked from now on; files that engines open themselves are not counted."""
     counts: Counter[str] = Counter()
-    for name in ("put", "read", "names", "delete"):
-        method = getattr(store, name)
+    for name in ("put", "read", "names", "_delete"):
+        method = getattr(FleetFiles, name)
 
         def count(*given: Any, name: str = name, method: Any = method) -> Any:
             counts[name] += 1
             return method(*given)
 
-        setattr(store, name, count)
+        setattr(FleetFiles, name, count)
     return counts
 
 
 def child(options: Namespace) -> None:
     """Do one step; print what it took."""
-    temporary = Path(options.folder) / "temporary"
-    temporary.mkdir(exist_ok=True)
     store = FleetFiles(f"{options.folder}/{options.fleet}")
-    began, cpu, counts, number = time.monotonic(), time.process_time(), counted(store), 0
+    began, cpu, counts, number = time.monotonic(), time.process_time(), counted(), 0
     if options.child == "ship":
-        number = ship(store, options.nodes, options.day)
+        ship(store, options.nodes, options.day)
     elif options.child == "copy":
         copy(options)
-        for node in range(options.nodes):
-            beat(store, node, options.days - 2)
     elif options.child == "compact":
         number = compaction.compact(store, keep_days=None, now_ns=0, progress=lambda _: None).rows
     else:
-        tables, missing = open_fleet(store.url, temporary)
+        tables, missing = open_fleet(store.url, Path(options.folder))
         number = tables.select(CheckpointQuery(), time.time_ns())
         tables.ask(options.child, questions.ANSWERS[options.child], by="job")
         assert not missing, missing
     told = {
-        "what": f"{options.child} {options.fleet}" if options.child in ("ship", "compact") else options.child,
+        "what": options.child,
         "rows": number,
-        **{name: counts[name] for name in ("names", "read", "put", "delete")},
+        **{name: counts[name] for name in ("names", "read", "put", "_delete")},
         "seconds": round(time.monotonic() - began, 2),
         "cpu_seconds": round(time.process_time() - cpu, 2),
         "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
@@ -172,12 +180,8 @@ def child(options: Namespace) -> None:
 def main() -> None:
     """Ship and compact the first day, copy it, and ask; then with the last day open, and compacted."""
     arguments = parser(__doc__)
-    arguments.add_argument("--nodes", type=int, default=1000)
-    arguments.add_argument("--days", type=int, default=3)
-    arguments.add_argument("--last", type=int, default=NODES_OF_RUN)
-    arguments.add_argument("--folder", default=".build/fleet")
-    arguments.add_argument("--fleet", default="fleet")
-    arguments.add_argument("--day", type=int, default=0)
+    for name, value in {"folder": ".build/fleet", **STEP}.items():
+        arguments.add_argument(f"--{name}", type=type(value), default=value)
     arguments.add_argument("--child", default="")
     options = arguments.parse_args()
     if options.child:
@@ -185,15 +189,13 @@ def main() -> None:
         return
     shutil.rmtree(options.folder, ignore_errors=True)
     Path(options.folder).mkdir(parents=True)
-    store, rows, notes = FleetFiles(f"{options.folder}/fleet"), [], []
-    run("ship", options, fleet="first")
-    rows.append(run("compact", options, fleet="first"))
+    store, notes = FleetFiles(f"{options.folder}/fleet"), []
+    run("ship", options, fleet="first", nodes=min(options.nodes, SOME))
+    rows = [run("compact", options, fleet="first")]
     run("copy", options)
     rows += [run(question, options) for question in questions.ANSWERS]
-    run("ship", options, nodes=options.last, day=options.days - 1)
-    rows += [run(question, options) for question in questions.ANSWERS]
-    rows.append(run("compact", options))
-    rows += [run(question, options) for question in questions.ANSWERS]
+    run("ship", options, nodes=NODES_OF_RUN, day=options.days - 1)
+    rows += [run(what, options) for what in (*questions.ANSWERS, "compact", *questions.ANSWERS)]
     for folder in (files.DAYS, files.CLUSTER_CHECKPOINTS, files.CLUSTER_NODES):
         found = store.names(folder)
         number = sum(parquet.read_metadata(f"{options.folder}/fleet/{name}").num_rows for name in found)
@@ -205,11 +207,9 @@ def main() -> None:
 def run(what: str, options: Namespace, **other: object) -> dict[str, Any]:
     """Do one step in a process of its own; return what it took."""
     words = [sys.executable, __file__, "--child", what]
-    for name in ("folder", "fleet", "nodes", "days", "day"):
+    for name in ("folder", *STEP):
         words += [f"--{name}", str(other.get(name, getattr(options, name)))]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return dict(json.loads(subprocess.check_output(words)))
 
 
 if __name__ == "__main__":

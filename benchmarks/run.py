@@ -22,7 +22,7 @@ QUICK: dict[str, list[str]] = {
     "gains": ["--loads", "alone", "--only", "a sync for each file"],
     "soak": ["--minutes", "0.05", "--every", "2", "--levels", "poll", "--formats", "npz", "--tasks", "cp into", "mail"],
     "files_cost": ["--files", "300"],
-    "fleet": ["--nodes", "64", "--days", "1"],
+    "fleet": ["--nodes", "64", "--days", "2"],
     "reliability": ["--only", "hotplugs", "--scale", "0.01"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01"],
 }

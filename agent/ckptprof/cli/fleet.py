@@ -60,7 +60,6 @@ Split = Annotated[
         "For `limits`: separate checkpoints before and after this time; same formats as --since.",
     ),
 ]
-
 Keep = Annotated[
     str | None, options.option("--keep", "DAYS", "For `compact`: delete days older than this: 90d. Default: keep all.")
 ]
