@@ -73,8 +73,10 @@ def _find_converted(event: EventContext) -> list[Transfer]:
     nearby = (recent.transfers_between(process, *window, writes=not event.writes) for process in event.first_processes)
     others = [one for own in nearby for one in own if one.file not in event.own_files]
     read, written = (others, event.parts) if event.writes else (event.parts, others)
-    saved_bytes = sum(one.size_in_use for one in read if event.is_saved_elsewhere(one.path))
-    return others if 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in written) else []
+    saved = [one for one in read if event.is_saved_elsewhere(one.path)]
+    saved_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in saved)
+    is_converted = 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in written)
+    return (saved if event.writes else others) if is_converted else []
 
 
 def _is_of_another_step(part: Transfer, other: Transfer) -> bool:

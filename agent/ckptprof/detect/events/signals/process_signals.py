@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.signal_values import SignalMatch
 from ckptprof.detect.events.signals import recurrence
-from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, is_same_state_size
+from ckptprof.detect.tolerances import FEW, HEADER_BYTES, is_same_state_size
 from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _MIN_BUSY_SHARE = 0.4  # of a core, in its own code
@@ -34,8 +34,8 @@ def writes_whole_memory(event: EventContext) -> bool:
     """One size at even periods, most of the memory: results are a part of it, films and pictures differ in size."""
     if recurrence.period_text(event) is None or not computes(event):
         return False
-    is_same_size = is_same_state_size(event.series[-1].bytes, event.bytes, ALL_SHARE)
-    return is_same_size and 0 < event.memory_bytes < 2 * event.bytes
+    is_one_size = all(is_same_state_size(one.bytes, event.bytes) for one in event.series[-FEW:])
+    return is_one_size and 0 < event.memory_bytes < 2 * event.bytes
 
 
 def is_process_unknown(event: EventContext) -> bool:
