@@ -139,6 +139,25 @@ while True:
 script = "while mkdir tree && tar -xf tree.tar -C tree && rm -r tree; do :; done"
 os.execvp("sh", ["sh", "-c", script])
 """,
+    # again and again: a package is installed by pip and removed, an archive unpacked and removed, C compiled
+    "churn": _PACK
+    + """
+import subprocess, zipfile
+with tarfile.open("tree.tar") as tar, zipfile.ZipFile("made-1-py3-none-any.whl", "w") as wheel:
+    for one in tar:
+        wheel.writestr(f"made/{one.name}", bytes(one.size))
+    wheel.writestr("made-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: made\\nVersion: 1\\n")
+    wheel.writestr("made-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+    wheel.writestr("made-1.dist-info/RECORD", "")
+for n in range(100):
+    with open(f"f{n}.c", "w") as file:
+        file.write(f"#include <stdio.h>\\n#include <stdlib.h>\\nint f{n}(void) {{ return puts(getenv(\\"A\\")); }}\\n")
+objects = " ".join(f"f{n}.o" for n in range(100))
+pip = f"{sys.executable} -m pip install -q --no-index --no-deps --target site made-1-py3-none-any.whl && rm -r site"
+untar = "mkdir tree && tar -xf tree.tar -C tree && rm -r tree"
+script = f"while {pip} && {untar} && make -s -j2 {objects} && rm *.o; do :; done"
+os.execvp("sh", ["sh", "-c", script])
+""",
 }
 USUAL: Mapping[str, int] = {
     "interpreters": 2_000,
@@ -148,6 +167,7 @@ USUAL: Mapping[str, int] = {
     "ranks": 64,
     "unpacks": 7_000,
     "untars": 7_000,
+    "churn": 7_000,
 }
 
 
@@ -192,6 +212,20 @@ def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[subproc
         process.wait()
 
 
+@contextlib.contextmanager
+def jobs(directory: Path) -> Iterator[None]:
+    """Train one job of half a minute after another while the block runs; raises StoppedError if they do not save."""
+    truth = directory / "truth.jsonl"
+    options = "--dir job --truth truth.jsonl --size-mb 128 --interval 5 --saves 5"
+    script = f"while {sys.executable} {ROOT / 'examples/train_numpy.py'} {options} && rm -r job; do :; done"
+    with subprocess.Popen(["sh", "-c", script], cwd=directory, stdout=-3, start_new_session=True) as shell:
+        try:
+            with proving("the jobs", (shell,), logging_lines(truth, 1 / 20)):
+                yield
+        finally:
+            os.killpg(shell.pid, signal.SIGKILL)
+
+
 @dataclass(frozen=True)
 class Goal:
     """The most that something may be."""
@@ -233,4 +267,6 @@ SITUATIONS: Mapping[str, Situation] = {
     "ranks": crowded("ranks", Goal(3.0), in_turns=True),
     "unpacks": crowded("unpacks", Goal(5.0), in_turns=True),
     "untars": crowded("untars", Goal(5.0), in_turns=True),
+    "churn": crowded("churn", Goal(5.0)),
+    "jobs": Situation(jobs, 0, Goal(2.0), Goal(4.0)),
 }

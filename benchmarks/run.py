@@ -21,6 +21,7 @@ QUICK: dict[str, list[str]] = {
     "score": ["--loads", "alone", "--only", "sync: control"],
     "soak": ["--minutes", "0.05", "--every", "2", "--levels", "poll", "--formats", "npz", "--tasks", "cp into", "mail"],
     "files_cost": ["--files", "300"],
+    "fleet": ["--nodes", "64", "--days", "1"],
     "reliability": ["--only", "hotplugs", "--scale", "0.01"],
     "trace_cost": ["--rounds", "1", "--scale", "0.01"],
 }

@@ -58,6 +58,7 @@ GROUNDS: dict[str, Callable[[], AbstractContextManager[Path]]] = {  # no cause o
     "xfs": lambda: loop("xfs"),
     "slow": lambda: loop(throttle=Throttle(write_bytes=40_000_000)),
     "slow to read": lambda: loop(throttle=Throttle(read_bytes=40_000_000)),
+    "few writes": lambda: loop(throttle=Throttle(write_operations=400)),
     "few operations": lambda: loop(throttle=Throttle(read_operations=1000)),
 }
 
@@ -211,7 +212,7 @@ def _events(case: Case, load: str, truth: str, work: Path) -> list[Event]:
 def _job(case: Case, work: Path, ground: Path) -> list[str]:
     what = {"way": case.way, "dir": ground / "run", "truth": work / "truth.jsonl", "size-mb": case.size_mb}
     what |= {"layout": case.layout, "pace": case.pace, "seconds": case.seconds}
-    what |= {name: value for name in ("beside", "minutes") if (value := getattr(case, name))}
+    what |= {name: value for name in ("beside", "minutes", "remedy") if (value := getattr(case, name))}
     return [str(JOBS / case.job), *(word for name, value in what.items() for word in (f"--{name}", str(value)))]
 
 

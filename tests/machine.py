@@ -121,23 +121,6 @@ def _fanotify() -> str | None:
     return None
 
 
-def postgres_programs() -> Path | None:
-    """Return where Debian has the programs of its PostgreSQL server, which are in no PATH, or where one is to look.
-
-    `CKPTPROF_POSTGRES` has the folder of another release.
-    """
-    if told := os.environ.get("CKPTPROF_POSTGRES"):
-        return Path(told)
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return found[-1].parent if found else None
-
-
-def _postgres() -> str | None:
-    if postgres_programs() is None:
-        return "not installed: postgresql"
-    return _modules("psycopg") or missing_programs("setpriv")
-
-
 def _nspawn() -> str | None:
     return missing_programs("systemd-analyze", "systemd-nspawn", "mmdebstrap") or _mount() or _namespaces()
 
@@ -187,7 +170,6 @@ REQUIREMENTS: dict[str, Callable[..., str | None]] = {
     "fuse": _fuse,
     "loop": _loop,
     "fanotify": _fanotify,
-    "postgres": _postgres,
     "prometheus": functools.partial(missing_programs, "prometheus", "promtool"),
     "node_exporter": functools.partial(missing_programs, "prometheus-node-exporter"),
     "nspawn": _nspawn,

@@ -309,6 +309,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     packed_ns: int | None = None  # wait of the training thread after the end for children that read the save
     packing_busy: float | None = None  # cores used during it by the busiest child
     cores: int | None = None  # processors of the host
+    lost_share: float | None = None  # of the samples from start to end: the recorder was too slow for them
     connections: tuple[ConnectionMeasure, ...] = ()  # possibly relevant ones; at most 16
     gpudirect: GpuDirectMeasure | None = None  # None: no driver
     gpu_sent_bytes: int | None = None  # by the GPUs of its job over PCIe: of a synchronous save from the stall, or

@@ -22,6 +22,7 @@ class Case:
     others: int = 0  # busy loops of other jobs that are the fault
     first: int = 0  # of its events that has the fault
     job: str = "job.py"
+    remedy: str = ""  # the way of each second round
     layout: str = "folder"
     pace: str = "compute"
     beside: str = ""  # what it does between two events, which is none

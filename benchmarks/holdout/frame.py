@@ -45,6 +45,7 @@ def options(**defaults: object) -> argparse.Namespace:
     parser.add_argument("--layout", default="folder")
     parser.add_argument("--pace", default="compute")
     parser.add_argument("--seconds", type=float, default=3.0, help="of training between two saves or restores")
+    parser.add_argument("--remedy", help="the way of each second save or restore")
     parser.add_argument("--beside", help="what it does between two of them, which is neither")
     parser.set_defaults(**defaults)
     return parser.parse_args()

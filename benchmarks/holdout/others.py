@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -52,6 +53,12 @@ def logged(_state: State, folder: Path) -> None:
             events.flush()
 
 
+def unsynced(_state: State, folder: Path) -> None:
+    """Let another program write much that is not on disk yet."""
+    target = folder / f"dump.{_next()}"  # a new one: ext4 writes what is truncated back at once
+    subprocess.run(["dd", "if=/dev/zero", f"of={target}", "bs=1M", "count=160", "status=none"], check=True)
+
+
 def spilled(state: State, folder: Path) -> None:
     """Sort through files that are read again, and deleted."""
     names = [folder / f"spill.{at}" for at in range(4)]
@@ -77,6 +84,7 @@ def scratch(state: State, folder: Path) -> None:
 OTHERS: dict[str, tuple[Way, int]] = {  # with how often in a round
     "downloaded": (downloaded, 1),
     "logged": (logged, 5),
+    "unsynced": (unsynced, 1),
     "spilled": (spilled, 1),
     "scratch": (scratch, 10),
 }

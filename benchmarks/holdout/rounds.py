@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import argparse
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 STEPS = 50  # between two calls
 ROUNDS = 3
+PAIRS = 2  # rounds with a fault and rounds with its remedy, in turns
 _TICK_NS = 20_000_000  # the times of files are that coarse
 State = dict[str, NDArray[np.float32]]
 Wait = Callable[[], object]  # ends when all is written; returns how much, if the files do not tell
@@ -64,19 +66,27 @@ class Ways:
         """Train, and call the way after each round."""
         chosen = life.options
         kind = "save" if chosen.way in self.saves else "restore" if chosen.way in self.restores else "none"
-        way = {**self.saves, **{name: pair[1] for name, pair in self.restores.items()}}.get(chosen.way)
+        ways = {**self.saves, **{name: pair[1] for name, pair in self.restores.items()}}
 
         def unfinished() -> None:
             """There is none before the first."""
 
-        for at in range(1, ROUNDS + 1):
+        for at in range(1, _rounds(chosen) + 1):
+            planted = chosen.remedy is None or at % 2
+            way = ways.get(chosen.way if planted else chosen.remedy)
             self._train_beside(life, state, train)
             unfinished()
             path = life.folder / LAYOUTS[chosen.layout](at)
             path.parent.mkdir(parents=True, exist_ok=True)
             start_ns = time.time_ns()
             wait = way and way(state, path)
-            line = {"kind": kind, "step": STEPS * at, "start_ns": start_ns, "end_ns": time.time_ns()}
+            line = {
+                "kind": kind,
+                "planted": bool(planted),
+                "step": STEPS * at,
+                "start_ns": start_ns,
+                "end_ns": time.time_ns(),
+            }
 
             def unfinished(line: dict[str, object] = line, path: Path = path, wait: Wait | None = wait) -> None:
                 """Wait until it is written, then log it: its files tell how large it is."""
@@ -108,13 +118,17 @@ class Ways:
         if chosen.way in self.before:
             self.before[chosen.way](life.folder)
         if chosen.way in self.restores:
-            for at in range(1, ROUNDS + 1):
+            for at in range(1, _rounds(chosen) + 1):
                 path = life.folder / LAYOUTS[chosen.layout](at)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self.restores[chosen.way][0](state, path)
             for path in life.folder.rglob("*"):
                 if path.is_file():
                     forget(path)
+
+
+def _rounds(chosen: argparse.Namespace) -> int:
+    return ROUNDS if chosen.remedy is None else 2 * PAIRS
 
 
 def _found(path: Path) -> int:

@@ -258,6 +258,41 @@ def synced_files(state: State, path: Path) -> None:
             sync(one)
 
 
+def synced_each_call(state: State, path: Path) -> None:
+    """Open it so that each write waits for the device."""
+    opened = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_SYNC, 0o644)
+    for array in state.values():
+        for chunk in chunks(raw(array), 32 << 10):
+            os.write(opened, chunk)
+    os.close(opened)
+
+
+def synced_with_all(state: State, path: Path) -> None:
+    """Sync whatever any program has written."""
+    _all(state, path)
+    os.sync()
+
+
+def held(state: State, path: Path) -> None:
+    """Sync once, on a device that is held to 40 MB/s meanwhile."""
+    device = path.parent.stat().st_dev
+    limit = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
+    limit.write_text(f"{os.major(device)}:{os.minor(device)} 40000000")
+    try:
+        synced(state, path)
+    finally:
+        limit.write_text(f"{os.major(device)}:{os.minor(device)} 0")
+
+
+def synced_and_copied(state: State, path: Path) -> None:
+    """Stage it in another folder of the same disk, then copy it, and sync both."""
+    aside = path.parents[2] / "staged.tmp"
+    synced(state, aside)
+    shutil.copyfile(aside, path)
+    sync(path)
+    aside.unlink()
+
+
 def in_small_direct(state: State, path: Path) -> None:
     """Write past the page cache in calls of 16 KiB."""
     opened = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_DIRECT, 0o644)
@@ -323,6 +358,10 @@ SAVES = named(
         journaled,
         synced,
         synced_files,
+        synced_each_call,
+        synced_with_all,
+        held,
+        synced_and_copied,
         in_small_direct,
         scattered,
         deleting,

@@ -214,7 +214,7 @@ def collectors(host: Host) -> str:
         for answer in (*_ANSWERS, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"):
             asked = len(requests)
             url = f"http://127.0.0.1:{server.getsockname()[1]}"
-            seconds, used, said = _measured(host, "ship", "--once", "--to", url, "--db", str(path))
+            seconds, used, said = _measured(host, "ship", "--to", url, "--db", str(path))
             if seconds >= REPORT_SECONDS or used > MEMORY_BYTES or "Traceback" in said:
                 found.append(f"{answer[:40]!r}: {seconds:.0f} s, {used >> 20} MiB, {said[-200:]}")
             if answer is _ANSWERS[0] and len(requests) == asked:

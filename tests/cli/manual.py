@@ -22,9 +22,9 @@ run, agent and capture take --level auto, trace or poll (or CKPTPROF_LEVEL). aut
 prints which one it is. If you ask for trace and it does not work, ckptprof names the reason and starts nothing. Where
 eBPF does not work, auto polls, and ckptprof doctor names the reason, the remedy and what polling cannot show.
 
-report, list, show, diff, plan and fleet read the databases of several nodes, too: --db several times, a folder, a
-quoted pattern, or the URL of a server to which nodes ship. Without --db, queries read your own database, or the
-service's if you have none and are in the group ckptprof.
+report, list, show, diff, plan and fleet read the databases of several nodes, too: --db several times, a folder, or a
+quoted pattern. fleet reads a folder or a bucket to which nodes ship, too. Without --db, queries read your own database,
+or the service's if you have none and are in the group ckptprof.
 
 run stores in your own database, also alongside the service. That of root is the service's: while the service runs, it
 stores the checkpoints of a run by root, and run only reports them at its end; run --db PATH stores them separately.

@@ -35,10 +35,11 @@ CODES: dict[str, set[int] | None] = {
     "ckptprof capture host.ckptrec.gz --seconds 60": None,  # a minute
     "ckptprof completion fish | source": None,  # test_cli_completion pastes these two into their shells
     'eval "$(ckptprof completion zsh)"': None,
-    "ckptprof ship --prepare --to postgresql+psycopg://owner@db.example/ckptprof": None,  # asks a server
-    "ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof --names": None,  # likewise
-    "ckptprof ship --once --to postgresql+psycopg://node-17@db.example/ckptprof"
-    " --password-file /etc/ckptprof/password": None,
+    "ckptprof ship --to s3://bucket/ckptprof": None,  # asks a store
+    "ckptprof ship --to /shared/ckptprof --hash-names /etc/ckptprof/site-key": None,  # likewise
+    "ckptprof ship --to s3://bucket/ckptprof --status": None,
+    "ckptprof fleet compact --db s3://bucket/ckptprof --keep 90d": None,
+    "ckptprof fleet cost --db s3://bucket/ckptprof --since 7d": None,
     "ckptprof ship --to https://otel.example:4318": None,
     "ckptprof doctor": {0, 4},  # 4: something is missing where the test runs
     "ckptprof doctor --json": {0, 4},

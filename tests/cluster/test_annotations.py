@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import stat
 from pathlib import Path
@@ -12,8 +13,10 @@ from tests.cluster.test_commands import write
 from tests.report.schemas import validate
 
 from ckptprof.cli.main import main
-from ckptprof.cluster.fleet.annotations import JobId, annotation_texts
+from ckptprof.cluster.annotations import JobId, SlurmCosts, annotation_texts
 from ckptprof.cluster.merging import merge
+from ckptprof.fleet.questions import FleetDatabase
+from ckptprof.model import CheckpointQuery
 from ckptprof.service.commands import accounting
 
 SACCT = """#!/usr/bin/env python3
@@ -219,7 +222,10 @@ def test_runs_of_one_job_share_a_note_and_no_text_of_the_job_is_in_it() -> None:
         *Job(nodes=2, saves=1, name=name, key="kubernetes:x/5", job_id="pod").seen()[0],
     ]
 
-    made = annotation_texts(merge(records))
+    with contextlib.closing(FleetDatabase()) as tables:
+        tables.add_merged(merge(records), ())
+        tables.select(CheckpointQuery(), 0)
+        made = annotation_texts(tables.ask("cost", SlurmCosts, by="slurm").rows)
 
     assert {job: note.split()[1] for job, note in made.items()} == {
         JobId("alpha", "5"): "saves=5", JobId("beta", "5"): "saves=1"

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timezone
 from typing import Any
 
 import msgspec
 import pytest
 from tests.cluster.nodes import BEGIN_NS, EVERY, HOLD_NS, NOBODY_KNOWS, SECOND, Job
 
-from ckptprof.cluster.fleet import collisions as meeting
-from ckptprof.cluster.fleet.collisions import collisions
-from ckptprof.cluster.fleet.fleet_costs import BY, WEEK, costs
-from ckptprof.cluster.fleet.limits import limits
-from ckptprof.cluster.fleet.newest_steps import newest_restorable
-from ckptprof.cluster.fleet.nodes import nodes
-from ckptprof.cluster.fleet.straggler_nodes import stragglers
+from ckptprof.cluster import answers
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
+from ckptprof.diagnose import tiers
 from ckptprof.diagnose.plan.intervals import daly_exact
-from ckptprof.model import Destination, Evidence, Kind, Risk, Sent, Session, Status
+from ckptprof.fleet.questions import FleetDatabase, node_state
+from ckptprof.model import CheckpointQuery, Destination, Evidence, Kind, Risk, Sent, Session, Status
 from ckptprof.verdicts import Limit
 
 HOLD = HOLD_NS / SECOND
@@ -47,6 +43,53 @@ def _merged(*jobs: Job) -> Sequence[ClusterCheckpoint]:
     return merge(_records(*jobs))
 
 
+def _ask(
+    merged: Sequence[ClusterCheckpoint],
+    question: str,
+    of: Any,
+    records: Sequence[NodeRecord] = (),
+    now_ns: int = LATER_NS,
+    **variables: object,
+) -> Any:
+    """Return the answer of a question's SQL."""
+    with contextlib.closing(FleetDatabase()) as tables:
+        tables.add_merged(merged, map(node_state, records))
+        tables.select(CheckpointQuery(), now_ns)
+        return tables.ask(question, of, **variables)
+
+
+def stragglers(merged: Sequence[ClusterCheckpoint]) -> answers.Stragglers:
+    """Ask for nodes that others waited for."""
+    return _ask(merged, "stragglers", answers.Stragglers)
+
+
+def costs(merged: Sequence[ClusterCheckpoint], by: str) -> answers.Costs:
+    """Ask for the cost, by week in UTC."""
+    return _ask(merged, "cost", answers.Costs, by=by)
+
+
+def limits(merged: Sequence[ClusterCheckpoint], split_ns: int | None) -> answers.Limits:
+    """Ask for limits."""
+    return _ask(merged, "limits", answers.Limits, split_ns=split_ns)
+
+
+def newest_restorable(
+    merged: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord], now_ns: int
+) -> answers.NewestSteps:
+    """Ask for the newest restorable step of each job."""
+    return _ask(merged, "newest", answers.NewestSteps, records, now_ns)
+
+
+def collisions(merged: Sequence[ClusterCheckpoint]) -> answers.Collisions:
+    """Ask for jobs that save at the same time."""
+    return _ask(merged, "collisions", answers.Collisions)
+
+
+def nodes(merged: Sequence[ClusterCheckpoint], records: Sequence[NodeRecord]) -> answers.Nodes:
+    """Ask for differences between nodes."""
+    return _ask(merged, "nodes", answers.Nodes, records)
+
+
 def test_the_straggler_of_all_jobs_is_found() -> None:
     """How often and how long it was waited for, with its own limit; a job without any tells none."""
     told = stragglers(_merged(Job(late_s={1: 4.0}, only={1: range(6)}), Job(**LLM)))
@@ -69,7 +112,7 @@ def test_nobody_is_named_within_clock_error() -> None:
 
 def test_what_it_cost_is_the_gpu_time_of_all_nodes() -> None:
     """And its share of what the runs had, from the first save of each until its next one is due."""
-    told = costs(_merged(Job(nodes=4), Job(nodes=2, every_s=EVERY / 10, **LLM)), "job", timezone.utc)
+    told = costs(_merged(Job(nodes=4), Job(nodes=2, every_s=EVERY / 10, **LLM)), "job")
 
     train, llm = told.rows
     assert [train.job, llm.job] == ["train", "llm"]
@@ -86,7 +129,7 @@ def test_what_it_cost_is_the_gpu_time_of_all_nodes() -> None:
 
 def test_the_share_of_several_runs_is_of_the_gpus_that_each_had() -> None:
     """A small run that saves all the time makes no large one dear."""
-    told = costs(_merged(Job(nodes=4), Job(nodes=1, every_s=EVERY / 10, **LLM)), "framework", timezone.utc)
+    told = costs(_merged(Job(nodes=4), Job(nodes=1, every_s=EVERY / 10, **LLM)), "framework")
 
     (one,) = told.rows
     assert one.job is None
@@ -94,7 +137,7 @@ def test_the_share_of_several_runs_is_of_the_gpus_that_each_had() -> None:
     assert one.gpu_share == pytest.approx((4 + 1) * HOLD / (EVERY * 4.1), rel=0.03)
 
 
-@pytest.mark.parametrize("by", [*BY, WEEK])
+@pytest.mark.parametrize("by", ["job", "run", "user", "account", "partition", "framework", "mode", "storage", "week"])
 def test_each_checkpoint_counts_once_however_the_cost_is_told(by: str) -> None:
     """Copies count in none; the GPU time is the same in all."""
     week = 7 * 86_400.0
@@ -102,11 +145,11 @@ def test_each_checkpoint_counts_once_however_the_cost_is_told(by: str) -> None:
         Job(nodes=2), Job(nodes=2, begin_s=week, **LLM), Job(nodes=1, saves=3, kind=Kind.COPY, name="rsync")
     )
 
-    told = costs(merged, by, timezone.utc)
+    told = costs(merged, by)
 
     assert told.checkpoints == sum(one.saves + one.restores for one in told.rows) == 24
     assert sum(one.gpu_seconds or 0.0 for one in told.rows) == pytest.approx(2 * 12 * HOLD * 16, rel=0.02)
-    assert by != WEEK or [one.name for one in told.rows] == ["2026-W12", "2026-W13"]
+    assert by != "week" or [one.name for one in told.rows] == ["2026-W12", "2026-W13"]
 
 
 def test_what_is_whose_is_added_up() -> None:
@@ -123,9 +166,21 @@ def test_what_is_whose_is_added_up() -> None:
     ]  # fmt: skip
     merged = merge(owned)
 
-    assert [one.name for one in costs(merged, "user", timezone.utc).rows] == ["alice", "bob"]
-    assert [(one.name, one.saves) for one in costs(merged, "account", timezone.utc).rows] == [("nlp", 24)]
-    assert [one.name for one in costs(merged, "partition", timezone.utc).rows] == ["-"]
+    assert [one.name for one in costs(merged, "user").rows] == ["alice", "bob"]
+    assert [(one.name, one.saves) for one in costs(merged, "account").rows] == [("nlp", 24)]
+    assert [one.name for one in costs(merged, "partition").rows] == ["-"]
+
+
+@pytest.mark.parametrize("rate", [0.1e9, 0.75e9, 1.5e9, 2.9e9, 3e9, None])
+def test_the_tier_of_a_rate_is_that_of_a_node(rate: float | None) -> None:
+    """SQL and Python have one table of tiers."""
+    of = Job().of
+    assert of.cost is not None
+    of = msgspec.structs.replace(of, cost=msgspec.structs.replace(of.cost, bytes_per_second_per_gpu=rate))
+
+    (one,) = costs(_merged(Job(nodes=1, of=of)), "job").rows
+
+    assert one.tier == tiers.word(Kind.SAVE, rate)
 
 
 def test_a_limit_is_told_for_each_storage() -> None:
@@ -335,18 +390,6 @@ def test_saves_to_object_stores_are_compared_with_none() -> None:
     assert {one.storage for one in limits(merged, None).periods[0].limits} == {"object store"}
 
 
-def test_the_work_of_meetings_grows_with_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Saves that do not overlap are never compared."""
-    asked = []
-    meet = meeting._add_overlap
-    monkeypatch.setattr(meeting, "_add_overlap", lambda *given: asked.append(1) or meet(*given))
-
-    collisions(_merged(Job(nodes=1, saves=100), Job(nodes=1, saves=100, begin_s=300, **LLM)))
-    assert asked == []
-    collisions(_merged(Job(nodes=1, saves=100), Job(nodes=1, saves=100, **LLM)))
-    assert len(asked) == 100
-
-
 def _session(host: str, version: str = "1.0", level: str = "trace") -> Session:
     return Session(
         uid=host, host=host, boot_id="b", kernel="6.1", version=version, level=level, start_ns=0, end_ns=1, clean=True
@@ -391,7 +434,7 @@ def test_where_half_are_of_a_kind_none_is_odd() -> None:
 def test_of_nothing_nothing_is_told() -> None:
     """No checkpoint, no node."""
     assert stragglers(()).nodes == ()
-    assert costs((), "job", timezone.utc).rows == ()
+    assert costs((), "job").rows == ()
     assert limits((), None).periods[0].limits == ()
     assert newest_restorable((), (), 0).jobs == ()
     assert collisions(()).pairs == ()

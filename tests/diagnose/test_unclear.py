@@ -287,7 +287,7 @@ def test_who_had_the_cpus_is_told_by_what_the_job_used(busy: tuple[float | None,
     assert verdict.cause == "starved"
     assert verdict.remedy is not None
     assert ("data loader workers" in verdict.remedy) == (who in ("own", "both"))
-    assert ("other jobs" in verdict.remedy) == (who in ("others", "both"))
+    assert ("fewer jobs" in verdict.remedy) == (who in ("others", "both"))
     assert ("not known" in verdict.remedy) == (who == "both")
     assert "short of CPU" in verdict.sentence
     assert "serialisation" not in verdict.sentence

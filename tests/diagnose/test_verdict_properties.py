@@ -159,7 +159,7 @@ def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
     assert found.seconds == pytest.approx(whole, abs=1e-6)
     assert found.runnable == pytest.approx(runqueue, abs=1e-6)
     for limit, spent in totals(found):
-        told = gain(found, limit)
+        told = gain(found, limit, None)
         expected, own = told.expected_seconds, found.runnable if limit is Limit.CPU else spent
         waits = 0.0 if limit is Limit.CPU else found.of(Limit.CPU)  # of its work, at most all
         assert found.seconds - own - waits - 1e-6 <= expected <= found.seconds + 1e-6

@@ -103,6 +103,15 @@ def test_what_is_slow_on_a_quiet_host_is_the_limit_of_a_crowded_one(level: Level
 
 
 @BOTH
+@pytest.mark.parametrize(("work", "limit"), [(0.55, Limit.SERIALIZE), (0.45, Limit.CPU)])
+def test_work_that_is_slow_owns_its_waits_however_crowded_the_host_is(level: Level, work: float, limit: Limit) -> None:
+    """Half a second on CPU, of which a free CPU would leave as much."""
+    for seconds in (3, 30):
+        at = thread(level, seconds, user=work, copy=0.02, runqueue=seconds - work - 0.02)
+        assert told(save(level, seconds, measured(at))).limit is limit
+
+
+@BOTH
 def test_what_a_limit_was_spent_in_has_its_own_seconds_each(level: Level) -> None:
     """Packing before the first byte and checksums after it are both serialisation, and none of them is told as both."""
     at = thread(level, 4, user=3, copy=0.2, sync=0.8)
@@ -368,7 +377,7 @@ def test_waiting_for_a_lock_that_computing_threads_have_is_serialisation(
     assert verdict.limit is said
     if said is Limit.SERIALIZE:
         one_core = busy == 1.05
-        assert verdict.cause == ("gil" if one_core else "single-thread")
+        assert verdict.cause == ("gil" if one_core else "pool")
         assert verdict.expected_seconds == pytest.approx(1.0 if one_core else 0.5, abs=0.05)
 
 

@@ -15,6 +15,10 @@ ROOT = Path(__file__).resolve().parents[2]
 IDLE = "a daemon thread that waits for work, and that no other thread waits for"
 REVIEWED = {
     "agent/ckptprof/cli/output.py:page": "the pager of a person at a terminal, who ends it",
+    "agent/ckptprof/fleet/compaction.py:read_inbox": "requests, each bounded by the SDK of its store",
+    "agent/ckptprof/fleet/compaction.py:read_states": "requests, each bounded by the SDK of its store",
+    "agent/ckptprof/fleet/compaction.py:_stale": "requests, each bounded by the SDK of its store",
+    "agent/ckptprof/fleet/files.py:delete": "requests, each bounded by the SDK of its store",
     "agent/ckptprof/service/commands/monitored_command.py:reap": "the user's job: `run` lasts as long as it does",
     "agent/ckptprof/service/probing/probe.py:run_parallel": "in the process that `apart` leaves behind",
     "agent/ckptprof/service/probing/probe.py:begin": "in the process that `apart` leaves behind",

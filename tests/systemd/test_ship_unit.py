@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ckptprof.assets import asset
-from ckptprof.errors import UsageError
-from ckptprof.store.fleet.target import PASSWORD_CREDENTIAL, parse_target
+from ckptprof.fleet.files import FleetFiles
 
 UNIT = asset("systemd/ckptprof-ship.service")
+TIMER = asset("systemd/ckptprof-ship.timer")
 EXAMPLE = asset("systemd/ckptprof-ship.service.d/10-to.conf.example")
 
 
@@ -24,22 +24,23 @@ def values(path: Path, name: str) -> list[str]:
 
 
 def test_it_has_no_right_and_reaches_nobody() -> None:
-    """No capability, no writing on this host, no address but those that a drop-in allows."""
+    """No capability, one folder to write to on this host, no address but those that a drop-in allows."""
     assert values(UNIT, "CapabilityBoundingSet") == [""]
-    assert values(UNIT, "AmbientCapabilities") == values(UNIT, "StateDirectory") == values(UNIT, "ReadWritePaths") == []
+    assert values(UNIT, "AmbientCapabilities") == values(UNIT, "ReadWritePaths") == []
+    assert values(UNIT, "StateDirectory") == ["ckptprof-ship"]
     assert (values(UNIT, "User"), values(UNIT, "NoNewPrivileges")) == (["ckptprof"], ["yes"])
     assert values(UNIT, "ProtectSystem") == ["strict"]
     assert (values(UNIT, "IPAddressDeny"), values(UNIT, "IPAddressAllow")) == (["any"], [])
-    assert values(UNIT, "RestartPreventExitStatus") == [str(UsageError.exit_code)]
+    assert (values(UNIT, "Type"), values(TIMER, "OnCalendar")) == (["oneshot"], ["*:0/15"])
 
 
 def test_the_example_has_no_secret_and_a_url_that_is_taken() -> None:
-    """The password is a credential by the name that the shipper looks for."""
-    (line,) = values(EXAMPLE, "Environment")
-    target = parse_target(line.partition("=")[2])
+    """Credentials come from systemd."""
+    urls, paths = values(EXAMPLE, "Environment")
 
-    assert target.parameters["sslmode"] == "verify-full"
-    assert values(EXAMPLE, "LoadCredential")[0].startswith(f"{PASSWORD_CREDENTIAL}:/")
+    assert FleetFiles(urls.partition("=")[2]).url == "s3://bucket/ckptprof?region=us-east-1"
+    assert paths == "AWS_SHARED_CREDENTIALS_FILE=%d/aws"
+    assert values(EXAMPLE, "LoadCredential") == ["aws:/etc/ckptprof/aws-credentials"]
     assert len(values(EXAMPLE, "IPAddressAllow")) == 2
 
 
@@ -50,6 +51,7 @@ def test_systemd_understands_it_and_finds_it_little_exposed(tmp_path: Path, *, w
     unit = tmp_path / UNIT.name
     text = re.sub(r"(?m)^ExecStart=.*$", f"ExecStart={sys.executable} -I", UNIT.read_text(encoding="utf-8"))
     unit.write_text(re.sub(r"(?m)^(After|Wants)=.*$", "", text), encoding="utf-8")
+    shutil.copy(TIMER, tmp_path)
     if with_example:
         folder = tmp_path / EXAMPLE.parent.name
         folder.mkdir()

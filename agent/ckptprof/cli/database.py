@@ -18,7 +18,6 @@ from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord
 from ckptprof.errors import NothingFoundError, StoreError
 from ckptprof.model import CheckpointQuery, Kind, Report
 from ckptprof.report.clean import clean
-from ckptprof.store.location import is_server_url
 
 if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
@@ -77,17 +76,9 @@ def expand_databases(dbs: Sequence[str] | None) -> list[str | None]:
         return [None]
     found: dict[str, str | None] = {}
     for text in dbs:
-        if is_server_url(text):
-            found.setdefault(text, text)
-            continue
         for path in _expand(text):
             found.setdefault(os.path.realpath(path), path)
     return list(found.values())
-
-
-def cover_several_nodes(dbs: Sequence[str | None]) -> bool:
-    """Return True for several files, or a server."""
-    return len(dbs) > 1 or any(db is not None and is_server_url(db) for db in dbs)
 
 
 def _expand(text: str) -> list[str]:
@@ -105,6 +96,14 @@ def _match_files(pattern: str, otherwise: str) -> list[str]:
     if not found:
         raise StoreError(otherwise, hint="node databases are files that end in .db")
     return found
+
+
+def complain(unread: Sequence[str]) -> int:
+    """Report unreadable databases on stderr; return the exit code, 0 if there are none."""
+    sys.stdout.flush()  # the incomplete output comes first
+    for one in unread:
+        output.write(f"ckptprof: not read: {clean(one)}\n", sys.stderr)
+    return StoreError.exit_code if unread else 0
 
 
 @dataclass(frozen=True)
@@ -134,10 +133,7 @@ class MergedDatabases:
 
     def complain(self) -> int:
         """Report unreadable databases on stderr; return the exit code, 0 if there are none."""
-        sys.stdout.flush()  # the incomplete output comes first
-        for one in self.unread:
-            output.write(f"ckptprof: not read: {clean(one)}\n", sys.stderr)
-        return StoreError.exit_code if self.unread else 0
+        return complain(self.unread)
 
     def conclude(self) -> int:
         """Report unreadable databases and return the exit code; raises NothingFoundError without a checkpoint."""
@@ -158,7 +154,7 @@ def read_databases(dbs: Sequence[str | None], query: CheckpointQuery | None) -> 
     from ckptprof.service.progress_line import show_while_waiting  # noqa: PLC0415 # as above
 
     with _without_gc(), show_while_waiting(f"reading {len(dbs)} databases ..."):
-        found = [one for db in dbs for one in _read_nodes(db)]
+        found = [*map(_read_node, dbs)]
         records = [one for one in found if isinstance(one, NodeRecord)]
         errors = [one for one in found if isinstance(one, StoreError)]
         if not records:
@@ -170,37 +166,11 @@ def read_databases(dbs: Sequence[str | None], query: CheckpointQuery | None) -> 
 
 def read_report(dbs: Sequence[str | None], query: CheckpointQuery) -> tuple[Report, int]:
     """Return the report of one or several databases, and the exit code for unreadable ones; raises StoreError."""
-    if not cover_several_nodes(dbs):
+    if len(dbs) == 1:
         with read_database(dbs[0]) as reader:
             return reader.report(query), 0
     found = read_databases(dbs, query)
     return found.report, found.complain()
-
-
-def _read_nodes(db: str | None) -> list[NodeRecord | StoreError]:
-    if db is None or not is_server_url(db):
-        return [_read_node(db)]
-    from ckptprof.store.fleet.server_reader import read_nodes  # noqa: PLC0415 # as above
-    from ckptprof.store.recorded_time import summarize_recorded  # noqa: PLC0415 # as above
-
-    try:
-        nodes = read_nodes(db)
-    except StoreError as error:
-        return [error]
-    if not nodes:
-        return [StoreError(f"no node has shipped to {db}", hint="ship the checkpoints of each node there first")]
-    found: list[NodeRecord | StoreError] = [
-        NodeRecord(
-            database=db,
-            host=node.host,
-            watched=summarize_recorded(node.sessions, None, None),
-            checkpoints=node.checkpoints,
-            session=next(reversed(node.sessions), None),
-        )
-        for node in nodes
-    ]
-    lost = ((node.host, node.unreadable) for node in nodes if node.unreadable)
-    return found + [StoreError(f"{db}: {number} checkpoints of {host} are invalid") for host, number in lost]
 
 
 def _read_node(db: str | None) -> NodeRecord | StoreError:

@@ -13,7 +13,6 @@ from ckptprof.cli.database import expand_databases, read_report
 from ckptprof.cli.shared import fail_conditions, html_option
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
-from ckptprof.store.location import is_server_url
 
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Side
@@ -111,7 +110,7 @@ def _resolve(
     text: str, dbs: list[str] | None, query: CheckpointQuery, now_ns: int
 ) -> tuple[list[str] | None, CheckpointQuery]:
     is_path = text.startswith(("/", "./", "../", "~/")) or text.endswith((".db", "/")) or os.path.isfile(text)  # noqa: PTH113 - no error
-    if is_path or is_server_url(text):
+    if is_path:
         return [text], query
     if _RANGE in text and "/" not in text:
         return dbs, _narrow(text, query, now_ns)

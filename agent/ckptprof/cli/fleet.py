@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -12,16 +13,14 @@ import typer
 
 from ckptprof import units
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import MergedDatabases, expand_databases, read_databases
-from ckptprof.errors import UsageError
+from ckptprof.cli.database import complain, expand_databases, read_databases
+from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
-    from datetime import timezone
-
-    from ckptprof.cluster.fleet.annotations import Annotations
-    from ckptprof.cluster.fleet.runs import FleetAnswer
-    from ckptprof.report.cluster.fleet import Sheet
+    from ckptprof.cluster.annotations import Annotations
+    from ckptprof.cluster.answers import FleetAnswer
+    from ckptprof.fleet.questions import FleetDatabase
 
 EXAMPLES = """
 # Nodes that the others waited for in the last hundred checkpoints, and what limited them
@@ -39,13 +38,16 @@ ckptprof fleet nodes --db nodes/
 # Preview the AdminComment of each Slurm job; then write it, as root on the controller
 ckptprof fleet annotate --db nodes/
 ckptprof fleet annotate --db nodes/ --write
+# Merge what nodes shipped to a bucket, hourly on one host; then ask
+ckptprof fleet compact --db s3://bucket/ckptprof --keep 90d
+ckptprof fleet cost --db s3://bucket/ckptprof --since 7d
 """
 
 
-Question = Literal["stragglers", "cost", "limits", "newest", "collisions", "nodes", "annotate"]
+Question = Literal["stragglers", "cost", "limits", "newest", "collisions", "nodes", "annotate", "compact"]
 By = Literal["job", "run", "user", "account", "partition", "framework", "mode", "storage", "week"]
 QuestionArgument = Annotated[
-    Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate", "The question.")
+    Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate|compact", "The question.")
 ]
 ByOption = Annotated[
     By | None, typer.Option("--by", help="For `cost`: group by this. Default: job.", show_default=False)
@@ -59,6 +61,9 @@ Split = Annotated[
     ),
 ]
 
+Keep = Annotated[
+    str | None, options.option("--keep", "DAYS", "For `compact`: delete days older than this: 90d. Default: keep all.")
+]
 Write = Annotated[
     bool,
     typer.Option("--write", help="For `annotate`: write the comment if the job has none, or an older one of ckptprof."),
@@ -72,6 +77,7 @@ def command(  # each argument is an option of the command line
     by: ByOption = None,
     split: Split = None,
     write: Write = False,
+    keep: Keep = None,
     since: filters.Since = None,
     until: filters.Until = None,
     job: filters.Job = None,
@@ -90,78 +96,119 @@ def command(  # each argument is an option of the command line
     for the AdminComment of each Slurm job, which `sacct` shows; --write stores it. Copies of checkpoint files are not
     counted. The exit code is 3 if there is no checkpoint, 6 if a database cannot be read, 1 if a comment cannot be
     written; the rest is still reported.
-    """
-    from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of it
 
-    if by is not None and question != "cost":
-        raise UsageError("--by needs `ckptprof fleet cost`", hint="leave --by out")
-    if split is not None and question != "limits":
-        raise UsageError("--split needs `ckptprof fleet limits`", hint="leave --split out")
-    if write and question != "annotate":
-        raise UsageError("--write needs `ckptprof fleet annotate`", hint="leave --write out")
+    --db names databases of nodes, or the folder or bucket that nodes ship to (a folder, s3:// or gs://). `compact`
+    merges what was shipped there since its last run; run it hourly, on one host. Questions need the extra: pip install
+    'ckptprof[fleet]'.
+    """
+    own = {
+        "--by": (by, "cost"),
+        "--split": (split, "limits"),
+        "--write": (write, "annotate"),
+        "--keep": (keep, "compact"),
+    }
+    for option, (given, of) in own.items():
+        if given and question != of:
+            raise UsageError(f"{option} needs `ckptprof fleet {of}`", hint=f"leave {option} out")
+    from ckptprof.report import document  # noqa: PLC0415 - `--help` needs none of these
+
+    try:
+        from ckptprof.fleet import questions  # noqa: PLC0415 # an extra
+    except ImportError as error:
+        raise UsageError(f"{error.name} is not installed", hint="pip install 'ckptprof[fleet]'") from error
     now_ns = time.time_ns()
+    if question == "compact":
+        return _compact(db, keep, now_ns)
     split_ns = None if split is None else filters.moment(split, now_ns=now_ns, option="--split")
-    found = read_databases(expand_databases(db), filters.query(since, until, job, kind, limit, now_ns=now_ns))
+    query = filters.query(since, until, job, kind, limit, now_ns=now_ns)
     zone = units.fixed_zone(now_ns, output.LocalZone())
-    answer: FleetAnswer
-    if question == "annotate":
-        answer, sheet = _annotate(found, write=write)
-    else:
-        answer, sheet = _answer(question, found, by=by or "job", split_ns=split_ns, now_ns=now_ns, zone=zone)
-    answer = msgspec.structs.replace(answer, unread=tuple(found.unread))
+    with TemporaryDirectory(prefix="ckptprof-fleet-") as temporary:
+        tables, unread = _open_tables(db, Path(temporary))
+        number = tables.select(query, now_ns)
+        answer: FleetAnswer
+        if question == "annotate":
+            answer = _annotate(tables, number, write=write)
+        else:
+            offset = zone.utcoffset(None)
+            answer = tables.ask(
+                question, questions.ANSWERS[question], by=by or "job", split_ns=split_ns,
+                zone_seconds=round(offset.total_seconds()),
+            )  # fmt: skip
+        tables.close()
+    answer = msgspec.structs.replace(answer, unread=tuple(unread))
     if json:
         output.write(document.dump(document.to_document(answer)))
-    elif found.checkpoints or question == "nodes":
-        from ckptprof.report.cluster.fleet import render_sheet  # noqa: PLC0415 # as above
+    elif number or question == "nodes":
+        from ckptprof.report.cluster.fleet import render  # noqa: PLC0415 # as above
 
         output.use_units()
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        output.write(render_sheet(sheet(), answer, width=width, colour=colour))
-    code = found.complain() if question == "nodes" else found.conclude()
+        output.write(render(answer, zone, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
+    code = complain(unread)
+    if not number and question != "nodes" and code == 0:
+        raise NothingFoundError("no checkpoint matches", hint="loosen --since, --job and --kind if given")
     return _report_failures(answer) or code if write else code
 
 
-def _answer(
-    question: Question, found: MergedDatabases, *, by: By, split_ns: int | None, now_ns: int, zone: timezone
-) -> tuple[FleetAnswer, Callable[[], Sheet]]:
-    from ckptprof.cluster.fleet import collisions, fleet_costs, limits, newest_steps, nodes, straggler_nodes  # noqa: PLC0415
-    from ckptprof.report.cluster import fleet as pages  # noqa: PLC0415
+def _fleet_url(db: list[str] | None) -> str | None:
+    from ckptprof.store.location import is_fleet  # noqa: PLC0415 # as above
 
-    every, records = found.checkpoints, found.records
-    if question == "stragglers":
-        waited = straggler_nodes.stragglers(every)
-        return waited, lambda: pages.stragglers(waited)
-    if question == "cost":
-        spent = fleet_costs.costs(every, by, zone)
-        return spent, lambda: pages.costs(spent)
-    if question == "limits":
-        bounded = limits.limits(every, split_ns)
-        return bounded, lambda: pages.limits(bounded, zone)
-    if question == "newest":
-        restorable_steps = newest_steps.newest_restorable(every, records, now_ns)
-        return restorable_steps, lambda: pages.newest(restorable_steps, zone)
-    if question == "collisions":
-        met = collisions.collisions(every)
-        return met, lambda: pages.collisions(met)
-    node_rows = nodes.nodes(every, records)
-    return node_rows, lambda: pages.nodes(node_rows, zone)
+    fleets = [one for one in db or () if is_fleet(one)]
+    if fleets and len(db or ()) > 1:
+        raise UsageError("one fleet is asked at a time", hint=f"give --db {fleets[0]} alone")
+    return fleets[0] if fleets else None
 
 
-def _annotate(found: MergedDatabases, *, write: bool) -> tuple[Annotations, Callable[[], Sheet]]:
-    from ckptprof.cluster.fleet import annotations  # noqa: PLC0415 - `--help` needs none of these
-    from ckptprof.report.cluster import fleet as pages  # noqa: PLC0415
+def _open_tables(db: list[str] | None, temporary: Path) -> tuple[FleetDatabase, list[str]]:
+    """Return the tables, and why others could not be read."""
+    from ckptprof.fleet import questions, reading  # noqa: PLC0415 # as above
+    from ckptprof.service.progress_line import show_while_waiting  # noqa: PLC0415 # as above
+
+    url = _fleet_url(db)
+    if url is not None:
+        with show_while_waiting(f"reading {url} ..."):
+            return reading.open_fleet(url, temporary)
+    tables = questions.FleetDatabase(temporary)
+    found = read_databases(expand_databases(db), None)
+    tables.add_merged(found.checkpoints, map(questions.node_state, found.records))
+    return tables, found.unread
+
+
+def _compact(db: list[str] | None, keep: str | None, now_ns: int) -> int:
+    from ckptprof.fleet.compaction import compact  # noqa: PLC0415 # as above
+    from ckptprof.fleet.files import FleetFiles  # noqa: PLC0415 # as above
+    from ckptprof.service.progress_line import ProgressLine  # noqa: PLC0415 # as above
+
+    if db is None or len(db) != 1:
+        raise UsageError("compact needs one --db", hint="give the folder or bucket that nodes ship to")
+    days = None
+    if keep is not None:
+        days = (now_ns - filters.moment(keep, now_ns=now_ns, option="--keep")) // (86_400 * 10**9)
+        if days < 1:
+            raise UsageError(f"--keep {keep} is less than a day", hint="write 90d")
+    progress = ProgressLine()
+    done = compact(FleetFiles(db[0]), keep_days=days, now_ns=now_ns, progress=progress.show)
+    progress.clear()
+    days_text = ", ".join(done.days) or "none"
+    output.write(
+        f"{units.plural(done.files, 'file')} with {units.plural(done.rows, 'row')} merged; days: {days_text}\n"
+    )
+    if done.expired:
+        output.write(f"deleted: {', '.join(done.expired)}\n")
+    return complain(done.unread)
+
+
+def _annotate(tables: FleetDatabase, number: int, *, write: bool) -> Annotations:
+    from ckptprof.cluster import annotations  # noqa: PLC0415 - `--help` needs none of these
     from ckptprof.service.commands import accounting  # noqa: PLC0415
 
-    jobs, not_queried = accounting.annotate_jobs(annotations.annotation_texts(found.checkpoints), write=write)
-    answer = annotations.Annotations(
-        checkpoints=len(found.checkpoints), is_written=write, not_queried=not_queried, jobs=tuple(jobs)
-    )
-    return answer, lambda: pages.annotated(answer)
+    texts = annotations.annotation_texts(tables.ask("cost", annotations.SlurmCosts, by="slurm").rows)
+    jobs, not_queried = accounting.annotate_jobs(texts, write=write)
+    return annotations.Annotations(checkpoints=number, is_written=write, not_queried=not_queried, jobs=tuple(jobs))
 
 
 def _report_failures(answer: FleetAnswer) -> int:
     """Report on stderr the comments that could not be written; return the exit code, 0 if all were written."""
-    from ckptprof.cluster.fleet.annotations import Annotations  # noqa: PLC0415 - `--help` needs none of these
+    from ckptprof.cluster.annotations import Annotations  # noqa: PLC0415 - `--help` needs none of these
     from ckptprof.service.commands.accounting import SlurmError  # noqa: PLC0415
 
     jobs = answer.jobs if isinstance(answer, Annotations) else ()

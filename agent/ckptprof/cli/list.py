@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import (
-    cover_several_nodes,
     expand_databases,
     hint_service_database,
     read_database,
@@ -47,7 +46,7 @@ def command(  # each argument is an option of the command line
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = expand_databases(db)
-    if cover_several_nodes(paths):
+    if len(paths) > 1:
         return _several(paths, query, json=json, no_color=no_color)
     with read_database(paths[0]) as reader:
         report = reader.report(query)

@@ -44,7 +44,7 @@ COMMANDS = {
     "export": "Export checkpoints for spreadsheets, notebooks, DuckDB or Perfetto.",
     "sql": "Query the database in SQL: SELECT only, with limits on time and rows.",
     "fleet": "Questions across nodes: stragglers, cost, limits, each job's newest step, collisions, odd nodes.",
-    "ship": "Ship recorded checkpoints to a PostgreSQL server, where one report covers all nodes.",
+    "ship": "Ship recorded checkpoints to a folder or a bucket, where `ckptprof fleet` covers all nodes.",
     "plan": "Plan how often to save and on what storage, from recorded checkpoints or your own figures.",
     "doctor": "Check what ckptprof can observe on this host, and name the command that adds what is missing.",
     "service": "Install, show or uninstall the systemd service that monitors this host.",

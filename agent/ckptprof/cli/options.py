@@ -121,8 +121,7 @@ Dbs = Annotated[
         "--db",
         "PATH",
         "The database; given several times, a folder, or a quoted pattern such as 'nodes/*.db', the databases of "
-        "several nodes; or a server (postgresql+psycopg://ROLE@HOST/DATABASE). Checkpoints of several nodes are merged "
-        f"by job. {_DEFAULT}",
+        f"several nodes. Checkpoints of several nodes are merged by job. {_DEFAULT}",
         envvar=DATABASE,
         callback=check_database_paths,
     ),

@@ -11,7 +11,6 @@ import typer
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.database import (
     MergedDatabases,
-    cover_several_nodes,
     expand_databases,
     hint_service_database,
     read_database,
@@ -88,7 +87,7 @@ def command(  # each argument is an option of the command line
     evaluate = _compile_conditions(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = expand_databases(db)
-    if cover_several_nodes(paths):
+    if len(paths) > 1:
         if html_page is not None:
             raise UsageError("--html covers one node only", hint="give one database with --db")
         found = read_databases(paths, query).with_gpus(gpus)

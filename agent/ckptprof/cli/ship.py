@@ -1,23 +1,29 @@
-"""Ship recorded checkpoints to a PostgreSQL server, where one report covers all nodes."""
+"""Ship recorded checkpoints to a folder or a bucket, where `ckptprof fleet` covers all nodes."""
 
 from __future__ import annotations
 
-import sys
+import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ckptprof import units
 from ckptprof.cli import options, output
-from ckptprof.errors import UsageError
+from ckptprof.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ckptprof.model import Checkpoint
+    from ckptprof.service.shipping.shipper import ShippingState, Target
 
 EXAMPLES = """
-# Once, by the owner of the database: its tables, and the roles for nodes and readers
-ckptprof ship --prepare --to postgresql+psycopg://owner@db.example/ckptprof
-# On each node, continuously, with names of jobs and paths; the unit ckptprof-ship.service does this
-ckptprof ship --to postgresql+psycopg://node-17@db.example/ckptprof --names
-# Once, for a cron job
-ckptprof ship --once --to postgresql+psycopg://node-17@db.example/ckptprof --password-file /etc/ckptprof/password
+# To a bucket, or to a folder on a shared file system; the timer of ckptprof-ship.service does this
+ckptprof ship --to s3://bucket/ckptprof
+ckptprof ship --to /shared/ckptprof --hash-names /etc/ckptprof/site-key
+# What was shipped, and what was not
+ckptprof ship --to s3://bucket/ckptprof --status
 # As log records to an OpenTelemetry collector
 ckptprof ship --to https://otel.example:4318
 """
@@ -26,87 +32,109 @@ To = Annotated[
     options.option(
         "--to",
         "URL",
-        "The server: postgresql+psycopg://ROLE@HOST/DATABASE, without a password; or https://HOST:PORT, an "
-        "OpenTelemetry collector.",
+        "A folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX; or https://HOST:PORT, an OpenTelemetry collector.",
         envvar="CKPTPROF_SHIP_TO",
     ),
 ]
-PasswordFile = Annotated[
+HashNames = Annotated[
     Path | None,
     options.option(
-        "--password-file",
+        "--hash-names",
         "FILE",
-        "A file readable only by its owner; its first line is the password, or the token of a collector. "
-        "Default: the systemd credential ckptprof-password, else ~/.pgpass.",
+        "Replace names of jobs, runs, users and paths by hashes, with the key in FILE: the same on all nodes, and "
+        "readable only by its owner.",
+        envvar="CKPTPROF_SHIP_HASH_NAMES",
     ),
 ]
-Once = Annotated[bool, typer.Option("--once", help="Send what is recorded now, then exit.")]
-Names = Annotated[
-    bool,
-    typer.Option(
-        "--names", envvar="CKPTPROF_SHIP_NAMES",
-        help="Send names of jobs, runs, paths and processes, and sentences that contain them, in clear text.",
-    )
-]  # fmt: skip
-Prepare = Annotated[
-    bool, typer.Option("--prepare", help="Create or update the tables and roles on the server, then exit.")
+Textfile = Annotated[
+    Path | None,
+    options.option(
+        "--textfile",
+        "DIR",
+        "Write metrics of shipping to DIR/ckptprof-ship.prom, for node_exporter's textfile collector.",
+        envvar="CKPTPROF_SHIP_TEXTFILE",
+    ),
 ]
+Status = Annotated[bool, typer.Option("--status", help="Show what was shipped, and what was not; ship nothing.")]
 
 
 def command(
-    *,
-    to: To,
-    db: options.Db = None,
-    password_file: PasswordFile = None,
-    names: Names = False,
-    once: Once = False,
-    prepare: Prepare = False,
-) -> None:
-    """Ship recorded checkpoints to a PostgreSQL server, where one report covers all nodes.
+    *, to: To, db: options.Db = None, hash_names: HashNames = None, textfile: Textfile = None, status: Status = False
+) -> int:
+    """Ship recorded checkpoints to a folder or a bucket, where `ckptprof fleet` covers all nodes.
 
-    It reads the database of this node and sends each checkpoint, and each change of its record, within two minutes; it
-    waits while a checkpoint is being written here. It may be killed at any time: no checkpoint is lost or duplicated.
-    If the server is unreachable, it retries after at most 15 minutes.
+    It reads the database of this node and writes what changed since its last run as a Parquet file to the inbox of
+    this node, then ends: run it from a timer. While a checkpoint is being written here, it waits for its next run, for
+    an hour at most. It may be killed at any time: no checkpoint is lost or duplicated. Checkpoints that this node
+    deleted before they were shipped are counted. Timelines and the sentences of reports stay on the node. The exit
+    code is 6 if the store cannot be reached; the next run tries again.
 
-    Without --names, names are hashed and sentences are omitted. Host names are sent.
-
-    The server is verified by TLS (sslmode=verify-full, with the host's authorities or ?sslrootcert=FILE), unless it is
-    reached over a local socket. A password is read from a file or a systemd credential, never from the URL or the
-    environment; without one, the server may require a client certificate (?sslcert=FILE&sslkey=FILE).
-
-    An OpenTelemetry collector gets one log record for each revision of a checkpoint (OTLP over HTTP, JSON), possibly
-    twice: use the largest ckptprof.revision of each ckptprof.uid. The position is stored in a file next to your
-    database, or in the state directory of the unit.
+    Credentials of a bucket are those of its SDK: environment, configuration files, or the role of the machine. It
+    needs the extra: pip install 'ckptprof[ship]'; a collector needs 'ckptprof[otel]', gets one log record for each
+    revision of a checkpoint, possibly twice, and a token from OTEL_EXPORTER_OTLP_HEADERS.
     """
-    from ckptprof.store.fleet.target import parse_target  # noqa: PLC0415 # `--help` needs none of these
-    from ckptprof.store.location import path_of_database, path_to_read  # noqa: PLC0415
+    from ckptprof.store.location import path_of_database, path_to_read  # noqa: PLC0415 # `--help` needs none of these
 
-    if once and prepare:
-        raise UsageError("--once and --prepare cannot be combined", hint="prepare the server first")
-    if prepare:
-        from ckptprof.store.fleet.server_connection import connected  # noqa: PLC0415
-        from ckptprof.store.fleet.server_migrations import migrate  # noqa: PLC0415
+    try:
+        from ckptprof.service.shipping.shipper import Shipper  # noqa: PLC0415
 
-        with connected(parse_target(to), password_file) as connection:
-            number = migrate(connection)
-        output.write(f"{to} is ready for nodes: schema {number}\n")
-        return
-    from ckptprof.service.commands.systemd import Notifier  # noqa: PLC0415
-    from ckptprof.service.shipping.otlp_collector import is_collector, to_collector  # noqa: PLC0415
-    from ckptprof.service.shipping.shipper import Shipper, to_server  # noqa: PLC0415
-    from ckptprof.service.title import set_title  # noqa: PLC0415
+        shipper = Shipper(
+            path_to_read() if db is None else path_of_database(db), to, _target(to), _replacement(hash_names)
+        )
+    except ImportError as error:
+        extra = "otel" if to.startswith("http") else "ship"
+        raise UsageError(f"{error.name} is not installed", hint=f"pip install 'ckptprof[{extra}]'") from error
+    if status:
+        state, waiting = shipper.status()
+        output.write(_status(state, waiting))
+        return 0 if state is None or state.error is None else StoreError.exit_code
+    try:
+        state, rows = shipper.ship(time.time_ns())
+    finally:
+        if textfile is not None:
+            _write_metrics(textfile, *shipper.status())
+    if rows is None:
+        output.write("a checkpoint is being written: shipped next time\n")
+    else:
+        lost = f"; {units.plural(state.range.lost, 'checkpoint')} deleted before" if state and state.range.lost else ""
+        output.write(f"{units.plural(rows, 'checkpoint update')} shipped{lost}\n")
+    return 0
 
-    way = to_collector(to, password_file) if is_collector(to) else to_server(parse_target(to), password_file)
-    shipper = Shipper(path_to_read() if db is None else path_of_database(db), way, names=names)
-    if once:
-        found = shipper.send()
-        output.write(f"{found.events} checkpoint updates sent\n")
-        return
-    set_title("shipper")
-    notifier = Notifier()
-    notifier.ready("waiting for the first transfer")
-    shipper.run(
-        on_status=notifier.status,
-        warn=lambda line: output.write(f"ckptprof: {line}\n", sys.stderr),
-        beat=notifier.watchdog,
-    )
+
+def _target(to: str) -> Callable[[], Target]:
+    if to.partition("://")[0] in ("http", "https"):
+        from ckptprof.service.shipping.otel_logs import OtelCollector  # noqa: PLC0415 # an extra
+
+        return lambda: OtelCollector(to)
+    from ckptprof.fleet.files import FleetFiles  # noqa: PLC0415 # an extra
+
+    return lambda: FleetFiles(to)
+
+
+def _replacement(key_file: Path | None) -> Callable[[Checkpoint], Checkpoint]:
+    if key_file is None:
+        return lambda one: one
+    from ckptprof.service.shipping.hashed_names import HashedNames, read_key  # noqa: PLC0415
+
+    return HashedNames(read_key(key_file)).replace
+
+
+def _write_metrics(folder: Path, state: ShippingState | None, waiting: int) -> None:
+    from ckptprof.export.shipping_metrics import write_shipping  # noqa: PLC0415 # as above
+
+    if state is not None:
+        write_shipping(folder, shipped_ns=state.shipped_ns, waiting=waiting, lost=state.range.lost)
+
+
+def _status(state: ShippingState | None, waiting: int) -> str:
+    if state is None:
+        return "nothing is recorded\n"
+    zone = units.fixed_zone(state.shipped_ns or 0, output.LocalZone())
+    last = "never" if state.shipped_ns is None else units.stamp(state.shipped_ns, zone, "%Y-%m-%d %H:%M:%S")
+    lines = [
+        f"last success: {last}",
+        f"not shipped yet: {units.plural(waiting, 'checkpoint')}",
+        f"deleted before they were shipped: {units.plural(state.range.lost, 'checkpoint')}",
+    ]
+    lines += [f"last error: {state.error}"] if state.error is not None else []
+    return "\n".join([*lines, ""])

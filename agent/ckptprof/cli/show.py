@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ckptprof.cli import options, output
-from ckptprof.cli.database import cover_several_nodes, expand_databases, read_database, read_databases
+from ckptprof.cli.database import expand_databases, read_database, read_databases
 from ckptprof.cli.shared import html_option
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
@@ -70,7 +70,7 @@ def command(
     """
     page = html_option.requested_page(html=html, json=json, out=out, force=force, show=show)
     paths = expand_databases(db)
-    if cover_several_nodes(paths):
+    if len(paths) > 1:
         if whole or page is not None:
             raise UsageError("--all and --html cover one node only", hint="give one database with --db")
         return _several(paths, checkpoint_id, json=json, no_color=no_color)

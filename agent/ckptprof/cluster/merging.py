@@ -20,6 +20,7 @@ from ckptprof.cluster.clocks import (
     key_of,
 )
 from ckptprof.cluster.model import ClusterCheckpoint, NodePart, NodeRecord
+from ckptprof.cluster.runs import with_restorable
 from ckptprof.cluster.stragglers import describe_straggler, find_last_node, with_history
 from ckptprof.model import Checkpoint, Destination, Kind, Level, Mode, Moments, Pattern, Sent, Status, Watched
 from ckptprof.units import speed
@@ -61,7 +62,7 @@ def merge(records: Sequence[NodeRecord]) -> tuple[ClusterCheckpoint, ...]:
     found.sort(key=lambda one: (one.whole.start_ns, one.whole.uid))
     return tuple(
         msgspec.structs.replace(one, whole=msgspec.structs.replace(one.whole, id=number))
-        for number, one in enumerate(found, start=1)
+        for number, one in enumerate(with_restorable(found), start=1)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ckptprof.bounds import Amount, Count, one_of
-from ckptprof.model import Checkpoint, Session, Watched
+from ckptprof.model import Checkpoint, Clock, Session, Watched
 from ckptprof.verdicts import Limit
 
 
@@ -19,6 +19,21 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     watched: Watched
     checkpoints: tuple[Checkpoint, ...]
     session: Session | None = None  # the last session of its recorder
+
+
+class NodeState(msgspec.Struct, frozen=True, kw_only=True):
+    """The recorder of a node: what it ships to the fleet each time. None: unknown."""
+
+    host: str
+    database: str  # its path; in a fleet its key
+    version: str | None  # of the last agent
+    level: str | None  # of the last agent
+    kernel: str | None
+    clock: Clock | None  # at its last checkpoint
+    watched: Watched
+    checkpoints: Count
+    change: Count = 0  # the last change that was shipped
+    lost: Count = 0  # checkpoints deleted before they were shipped
 
 
 class NodePart(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -73,3 +88,6 @@ class ClusterCheckpoint(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     clock_bound_seconds: Amount | None = None  # error bound of the difference of two ends; None: unknown
     is_within_clock_error: bool = False  # the spread does not exceed it: the last node is unknown
     straggler: Straggler | None = None
+    is_restorable: bool = (
+        False  # a complete save without known risks, in which all nodes of its run that write took part
+    )

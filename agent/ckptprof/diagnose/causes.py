@@ -81,7 +81,7 @@ WORDS = {  # words for a limited checkpoint
     Limit.CLEAN_UP: "blocked by deletion",
     Limit.PAGE_FAULT: "bound by page faults",
 }
-WITHOUT_CPU = "waiting for a CPU: other threads were using them, or the cgroup quota was exhausted"
+WITHOUT_CPU = "waiting for a CPU: all were in use, or the cgroup quota was exhausted"
 _ASLEEP = {
     Limit.SERVER: "waiting for the server of the mount",
     Limit.NETWORK: "waiting for the network",

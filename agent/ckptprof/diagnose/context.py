@@ -8,14 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
-from ckptprof.measures import (
-    ConnectionMeasure,
-    DeviceMeasure,
-    LinkMeasure,
-    Measures,
-    MemoryMeasure,
-    PathMeasure,
-)
+from ckptprof.measures import ConnectionMeasure, DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure
 from ckptprof.model import Checkpoint, Kind
 
 NS = 1e9

@@ -93,7 +93,7 @@ def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None, watched:
     sure = (
         ""
         if is_plain
-        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences) * (1 - share))}: "
+        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences))}: "
         if confidences
         else f"{sure}: "
     )

@@ -14,6 +14,7 @@ DATABASE_NAME = "ckptprof.db"
 SERVICE_DATABASE = SERVICE_DIRECTORY / DATABASE_NAME
 UNIT_INVOCATION = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
 SYSTEMD_RUNTIME = Path("/run/systemd/system")  # sd_booted(3)
+FLEET_SCHEMES = ("s3", "gs", "gcs", "file")
 _SQLITE = "sqlite:///"
 _GROUP_HINT = "only root and the group ckptprof may read the service's database: `usermod -aG ckptprof USER` as root"
 _URL_OPTIONS = re.compile(r"\?\w+=[^/]*$")
@@ -70,9 +71,11 @@ def permission_hint(path: Path) -> str:
     return _GROUP_HINT if SERVICE_DIRECTORY in (path, path.parent) else "give another path with --db"
 
 
-def is_server_url(text: str) -> bool:
-    """Test for the URL of a database server, False for a file."""
-    return text.partition("://")[0] in ("postgresql+psycopg", "postgresql", "postgres")
+def is_fleet(text: str) -> bool:
+    """Test for the URL of a fleet, or a folder with the files of one."""
+    if "://" in text:
+        return text.partition("://")[0] in FLEET_SCHEMES
+    return os.path.isdir(f"{text}/v1")  # noqa: PTH112 # no error for a text that is no path
 
 
 def path_of_database(text: str | Path) -> Path:

@@ -57,7 +57,8 @@ class WorkerPool:
         self._max_suspended = max_suspended_jobs
         self.views = ProcessRoots()
         self._limit = limit
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = {pool: threading.Condition(self._lock) for pool in (*_LOCAL_POOLS, _REMOTE_POOL)}
         self._queues: dict[str, deque[Job]] = {}
         self._running: set[_RunningJob] = set()
         self._suspended: set[Job] = set()  # to be continued in their turn
@@ -69,16 +70,14 @@ class WorkerPool:
 
     def put(self, domain: str, job: Job) -> bool:
         """Queue a job; return False if that domain has too many. Never waits for a file system."""
-        with self._changed:
+        with self._lock:
             queue = self._queues.get(domain)
             if (queue is None and len(self._queues) >= MAX_DOMAINS) or (queue and len(queue) >= self._limit):
                 self.refused += 1
                 return False
-            if queue is None:
-                queue = self._queues[domain] = deque()
-            queue.append(job)
+            self._queues.setdefault(domain, deque()).append(job)
             self._start_threads(_pool(domain))
-            self._changed.notify_all()
+            self._changed[_pool(domain)].notify()
         return True
 
     def replace_hung(self) -> None:
@@ -86,7 +85,7 @@ class WorkerPool:
         if not self._running:
             return
         now_ns = time.monotonic_ns()
-        with self._changed:
+        with self._lock:
             hung = Counter(_pool(turn.domain) for turn in self._running if turn.is_replaced)
             for turn in self._running:
                 pool = _pool(turn.domain)
@@ -107,7 +106,7 @@ class WorkerPool:
     def hung_domains(self) -> list[str]:
         """Domains of the calls that do not return, one for each call, replaced threads included."""
         now_ns = time.monotonic_ns()
-        with self._changed:
+        with self._lock:
             return sorted(turn.domain for turn in self._running if now_ns - turn.start_ns > HUNG_NS)
 
     def _start_threads(self, pool: str) -> None:
@@ -128,7 +127,7 @@ class WorkerPool:
         """Test for work to do, except jobs behind a hung call."""
         self.replace_hung()
         now_ns = time.monotonic_ns()
-        with self._changed:
+        with self._lock:
             hung = [turn for turn in self._running if now_ns - turn.start_ns > HUNG_NS]
             stuck = {turn.domain for turn in hung if not (turn.is_replaced and turn.domain in _LOCAL_POOLS)}
             busy = {turn.domain for turn in self._running if turn not in hung}
@@ -147,10 +146,10 @@ class WorkerPool:
                     more = job()
             except Exception:  # noqa: BLE001 - the thread must outlive any job
                 self.failed += 1
-            with self._changed:
+            with self._lock:
                 self._running.discard(turn)
                 self._suspend(turn.domain, job) if more else self._suspended.discard(job)
-                self._changed.notify_all()
+                self._changed[pool].notify()
                 if turn.is_replaced:  # another thread has its place
                     self._start_threads(pool)
                     return
@@ -166,14 +165,14 @@ class WorkerPool:
 
     def _claim(self, pool: str) -> tuple[_RunningJob, Job] | None:
         """Wait for a job of a domain without a thread; None after a long time without one."""
-        with self._changed:
+        with self._lock:
             waited = False
             while (domain := next(self._ready(pool), None)) is None:
                 if waited:
                     self._threads[pool] -= 1
                     return None
                 self._idle[pool] += 1
-                waited = not self._changed.wait(_IDLE_SECONDS)
+                waited = not self._changed[pool].wait(_IDLE_SECONDS)
                 self._idle[pool] -= 1
             queue = self._queues.pop(domain)
             job = queue.popleft()

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -146,6 +147,23 @@ def test_a_thread_that_hangs_is_replaced_even_where_nothing_should(domain: str) 
     gate.set()
     wait_until(lambda: threads_of(workers) == 1)
     assert workers.hung_domains() == []
+
+
+def test_work_of_one_pool_wakes_no_thread_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Events of folders come fifty times a second, and a thread that wakes for nothing costs as much as the work."""
+    workers, done = WorkerPool(), threading.Event()
+    workers.put(LOCAL, functools.partial(told, done))
+    assert done.wait(PATIENCE_SECONDS)
+    wait_until(lambda: workers._idle[LOCAL] == 1)
+    awake: Any = []
+    monkeypatch.setattr(workers, "_ready", lambda name: awake.append(name) or WorkerPool._ready(workers, name))
+    for _ in range(20):
+        done.clear()
+        workers.put(URGENT, functools.partial(told, done))
+        assert done.wait(PATIENCE_SECONDS)
+        wait_until(lambda: workers._idle[URGENT] == 1)
+
+    assert set(awake) == {URGENT}
 
 
 def test_a_job_that_fails_ends_no_thread() -> None:

@@ -11,10 +11,12 @@ from ckptprof_collectors.samples import SamplerHealth
 SECOND_NS = 1_000_000_000
 
 
-def health(starved_ns: int | None, left_out: dict[str, int] | None = None) -> SamplerHealth:
+def health(
+    starved_ns: int | None, left_out: dict[str, int] | None = None, ticks: int = 1, lost: int = 0
+) -> SamplerHealth:
     """Return an account of a sampler with this lateness."""
     return SamplerHealth(
-        ticks=1, late_ticks=1, lateness_ns=0, dropped_frames=0, cpu_ns=0, rss_bytes=None, watched_processes=0,
+        ticks=ticks, late_ticks=1, lateness_ns=0, dropped_frames=lost, cpu_ns=0, rss_bytes=None, watched_processes=0,
         known_processes=0, read_ns={}, faults={}, starved_ns=starved_ns, left_out=left_out,
     )  # fmt: skip
 
@@ -87,3 +89,17 @@ def test_what_was_left_out_for_the_budget_is_a_limitation_of_that_time(start: in
     assert found == ([f"{works}: {LEFT_OUT}"] if works else [])
     starvation.forget_before(30 * SECOND_NS)
     assert starvation.limitations_during(0, 30 * SECOND_NS) == []
+
+
+@pytest.mark.parametrize(("start", "end", "share"), [(5, 10, 0), (11, 14, 0.4), (5, 15, 0.2), (15, 20, 0), (20, 22, 1)])
+def test_what_was_lost_is_lost_to_that_time_alone_in_proportion(start: int, end: int, share: float) -> None:
+    """Of 50 ticks until 15 s the recorder did not get 20, of those until 25 s none; with a trace there are more."""
+    starvation = Starvation()
+    for at, ticks, lost in ((5, 50, 0), (10, 100, 0), (15, 150, 20), (20, 400, 20), (25, 500, 120)):
+        starvation.observe(at * SECOND_NS, health(0, ticks=ticks, lost=lost))
+    span = start * SECOND_NS, end * SECOND_NS
+
+    assert starvation.lost_share(*span) == pytest.approx(share)
+    assert [one.split(":")[0] for one in starvation.limitations_during(*span)] == (
+        [f"{100 * share:.0f} % of its samples"] if share else []
+    )

@@ -6,7 +6,6 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
-from typing import Any
 
 import msgspec
 import pytest
@@ -23,28 +22,6 @@ from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent, ProcessInfo, ProcessIo
 
 SECOND_NS = 1_000_000_000
-
-
-@pytest.fixture
-def desk() -> Iterator[Callable[..., Desk]]:
-    """Return a maker of samplers; they are ended with the test."""
-    made: list[Desk] = []
-
-    def make(attach: Callable[..., Any], **options: Any) -> Desk:
-        made.append(Desk(attach, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Return a process without any sign, in a session of its own."""
-    with subprocess.Popen(["sleep", LIFETIME], start_new_session=True) as process:
-        yield process
-        process.kill()
 
 
 @pytest.fixture

@@ -114,18 +114,22 @@ def test_without_a_budget_nothing_is_left_out() -> None:
     assert one.governor.left_out == {}
 
 
-def test_others_and_children_that_have_ended_count() -> None:
-    """The recorder's CPU time, and py-spy's; a process that is gone counts nothing."""
-    burns = "import time\nwhile time.process_time() < 0.3: pass\n"
-    code = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burns!r}]); print(flush=True); input()"
+def test_the_recorder_counts_from_the_start_of_its_sampler() -> None:
+    """One that has run for days may start another sampler; children that have ended count, as py-spy does."""
+    code = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True); input()"
+    before_ns = used_by([])
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        both, alone = used_by([process.pid]), used_by([])
+        desk = Desk(StandIn(), level="poll", monitor_pids=(process.pid,))
+        governor: Any = desk.sampler.governor
+        apart_ns, counted_ns = used_by([process.pid]) - used_by([]), governor._used_ns() - used_by([])
+        desk.close()
         process.communicate(b"\n")
 
-    assert both - alone >= 0.2 * SECOND_NS
-    assert used_by([process.pid]) > 0
+    assert apart_ns >= 0.3 * SECOND_NS
+    assert counted_ns < 0.1 * SECOND_NS
+    assert used_by([process.pid]) - before_ns >= 0.3 * SECOND_NS
 
 
 @pytest.mark.parametrize(

@@ -71,14 +71,22 @@ def test_looks_come_as_often_as_what_goes_on_asks_for(
 
 
 @pytest.mark.parametrize(
-    ("level", "most"), [("trace", 1 + 1e9 / TRACED_EVENT_PAUSE_NS), ("poll", 1 + 1e9 / EVENT_PAUSE_NS)]
+    ("level", "used_share", "most"),
+    [
+        ("trace", 0.9, 1 + 1e9 / TRACED_EVENT_PAUSE_NS),
+        ("poll", 0.9, 1 + 1e9 / EVENT_PAUSE_NS),
+        ("trace", 0.95, 1),
+        ("poll", 0.95, 1),
+    ],
 )
 def test_events_without_end_wake_the_sampler_so_often_only(
-    monkeypatch: pytest.MonkeyPatch, level: str, most: float
+    monkeypatch: pytest.MonkeyPatch, level: str, used_share: float, most: float
 ) -> None:
-    """What happens in a watched folder need not be heard at once where the trace tells of it; no tick comes late."""
+    """Where the trace reports files, events may wait for a while; above the CPU budget they wait for the tick."""
     desk = Desk(StandIn(), level=level)
     sampler: Any = desk.sampler
+    sampler.governor.used_share = used_share
+    sampler._folders.is_woken = used_share > 0.9
     (events_fd, *_) = sampler._folders.filenos()
     now_ns = wakes = 0
 

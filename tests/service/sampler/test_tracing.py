@@ -43,28 +43,6 @@ WRITER = (
 HEALTH = TraceHealth(5, 1, 2, 3, 4, 0, {"write": "typed"}, ("splice is out of sight",))
 
 
-@pytest.fixture
-def desk() -> Iterator[Callable[..., Desk]]:
-    """Return a maker of samplers; they are ended with the test."""
-    made: list[Desk] = []
-
-    def make(attach: Callable[..., Any], **options: Any) -> Desk:
-        made.append(Desk(attach, **options))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-@pytest.fixture
-def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    """Return a process of which polling would never take note."""
-    with subprocess.Popen(["sleep", LIFETIME]) as process:
-        yield process
-        process.kill()
-
-
 def refuse(reason: str, *, permission: bool | None = None) -> Callable[..., Any]:
     """Return a maker that cannot."""
 

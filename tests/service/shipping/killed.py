@@ -12,31 +12,25 @@ import sys
 import time
 from pathlib import Path
 
-from ckptprof.service.shipping.shipper import Shipper, to_server
-from ckptprof.store.fleet import outbox
-from ckptprof.store.fleet.target import parse_target
-
-
-def ship(db: Path, url: str) -> None:
-    """Send in small batches, for ever."""
-    outbox.MAX_BATCH_EVENTS = 3
-    shipper = Shipper(db, to_server(parse_target(url)), names=True)
-    while True:
-        shipper.send()
+from ckptprof.fleet.files import FleetFiles
+from ckptprof.service.shipping.shipper import Shipper
+from ckptprof.store import outbox
 
 
 def main(db: Path, url: str) -> None:
     """Kill as many as there are lines."""
-    send = Shipper(db, to_server(parse_target(url)), names=True).send
-    send()  # which loads what is loaded late
+    outbox.MAX_BATCH_EVENTS = 3
+    shipper = Shipper(db, url, lambda: FleetFiles(url), lambda one: one)
+    shipper.ship(time.time_ns())  # which loads what is loaded late
     before = time.monotonic()
-    send()
+    shipper.ship(time.time_ns())
     usual_seconds = time.monotonic() - before
     _say("ready")
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            ship(db, url)
+            while True:
+                shipper.ship(time.time_ns())
         time.sleep(float(line) * usual_seconds)
         os.kill(pid, signal.SIGKILL)
         _, status = os.waitpid(pid, 0)

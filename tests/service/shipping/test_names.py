@@ -1,8 +1,9 @@
-"""What people chose does not leave the host, unless that is wanted."""
+"""What people chose does not leave the host where the site has a key for hashes."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,11 +12,12 @@ from msgspec import inspect
 from tests.cluster.nodes import Job
 
 from ckptprof.cluster.merging import merge
+from ckptprof.errors import StoreError
+from ckptprof.fleet.schema import ShippedRow, table_of
 from ckptprof.frameworks.placekeys import file_system_key
 from ckptprof.frameworks.runkeys import job_key
 from ckptprof.model import Checkpoint, Place, Run
-from ckptprof.service.shipping.shipper import redact, redact_batch
-from ckptprof.store.fleet.outbox import ChangeBatch, ChangedCheckpoint
+from ckptprof.service.shipping.hashed_names import HashedNames, read_key
 
 SECRET = "hush"  # noqa: S105 # none
 # Words of ours, each out of a list that stands in the sources, and the uid, which is a hash of its own
@@ -23,6 +25,8 @@ OURS = {
     "Checkpoint.uid", "Checkpoint.framework", "Verdict.cause", "Evidence.name", "Overhead.reason", "Cost.gpus_from",
     "Cost.tier", "Writer.role",
 }  # fmt: skip
+KEY = b"0123456789abcdef"
+redact = HashedNames(KEY).replace
 PLAIN = {inspect.DictType: {}, inspect.BoolType: True, inspect.IntType: 7, inspect.FloatType: 0.5}
 
 
@@ -53,7 +57,8 @@ def test_no_text_is_left_but_words_of_our_own() -> None:
 
     told = redact(whole)
 
-    assert SECRET not in msgspec.json.encode(told).decode()
+    row = {**msgspec.structs.asdict(told), "database": "d", "first_start_ns": 0}
+    assert SECRET not in str(table_of([row], ShippedRow).to_pylist())
     assert (told.bytes, told.uid, told.verdict is not None) == (7, "ours", True)
     assert re.fullmatch(r"/[0-9a-f]{12}/[0-9a-f]{12}:[0-9a-f]{12}", told.path or "")
 
@@ -91,15 +96,23 @@ def test_nodes_still_have_one_run() -> None:
     assert {one.whole.job for one in bare}.isdisjoint({"train"})
 
 
-@pytest.mark.parametrize("event", ["{", '{"id": 1}', "\x00"])
-def test_what_cannot_be_read_is_not_sent_as_it_is(event: str) -> None:
-    """Nobody knows what names it has."""
-    one = ChangedCheckpoint(id=1, uid="u", revision=1, first_start_ns=0, event=event)
-    batch = ChangeBatch(
-        previous_change=0, last_change=1, is_last=True, newest_id=1, remaining_ids=1, events=(one,), sessions=()
-    )
+def test_another_key_makes_other_hashes() -> None:
+    """Who does not have it cannot compare a guess."""
+    base = Job(saves=1).seen()[0][0].checkpoints[0]
 
-    (told,) = redact_batch(batch).events
+    assert redact(base).job == redact(base).job != HashedNames(KEY[::-1]).replace(base).job
 
-    assert (told.event, told.uid) == (None, "u")
-    assert told.problem is not None
+
+def test_a_key_is_private_and_long_enough(tmp_path: Path) -> None:
+    """A file that others may read is refused, and one that is guessed."""
+    key = tmp_path / "key"
+    key.write_bytes(KEY + b"\n")
+    key.chmod(0o600)
+    assert read_key(key) == KEY
+    key.chmod(0o640)
+    with pytest.raises(StoreError, match="others may read"):
+        read_key(key)
+    key.chmod(0o600)
+    key.write_bytes(b"short")
+    with pytest.raises(StoreError, match="5 bytes"):
+        read_key(key)

@@ -1,30 +1,44 @@
-"""The shipper against a real server: killed at any instant, and beside an agent that sees a save."""
+"""The shipper and a folder: killed at any instant, and with a store that is full, gone or refuses."""
 
 from __future__ import annotations
 
-import json
+import errno
+import os
 import random
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
+from pyarrow import parquet
 from tests.cluster.nodes import Job
-from tests.postgres import Server
 
+from ckptprof.cli.main import main
+from ckptprof.cluster.model import NodeState
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.events.event_history import HistoryEvent
-from ckptprof.model import Checkpoint, Session
+from ckptprof.errors import StoreError
+from ckptprof.fleet import files
+from ckptprof.fleet.compaction import compact
+from ckptprof.fleet.files import FleetFiles
+from ckptprof.model import Session
 from ckptprof.service.recorder.pending import encode, is_writing
-from ckptprof.service.shipping.shipper import Shipper, to_server
-from ckptprof.store.fleet.target import parse_target
-from ckptprof.store.writer import StoreWriter
+from ckptprof.service.shipping import shipper as shipping
+from ckptprof.service.shipping.shipper import Shipper, ShippingState, Target
+from ckptprof.store.writer import Retention, StoreWriter
 
 SAVE = Job(saves=1).seen()[0][0].checkpoints[0]
 KILLS = 50
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
 
 
 def _session(writer: StoreWriter, uid: str = "s", end_ns: int = SAVE.end_ns) -> None:
@@ -36,49 +50,203 @@ def _session(writer: StoreWriter, uid: str = "s", end_ns: int = SAVE.end_ns) -> 
     )  # fmt: skip
 
 
-@pytest.mark.postgres
-def test_fifty_kills_lose_nothing_and_put_nothing_twice(server: Server, fleet: str, tmp_path: Path) -> None:
-    """While checkpoints come and change; in the end the server has the newest of each."""
-    db, url = tmp_path / "node.db", server.url(fleet)
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[StoreWriter]:
+    """Return the writer of a node's database, in which there are three checkpoints."""
+    with closing(StoreWriter(tmp_path / "node.db", ballast_bytes=0)) as writer:
+        _session(writer)
+        writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "abc"])
+        yield writer
+
+
+def _shipper(folder: Path, target: Target | None = None, db: str = "node.db") -> Shipper:
+    url = str(folder / "fleet")
+    return Shipper(folder / db, url, lambda: target or FleetFiles(url), lambda one: one)
+
+
+def _ship(folder: Path, db: str = "node.db") -> tuple[ShippingState | None, int | None]:
+    return _shipper(folder, db=db).ship(SAVE.end_ns)
+
+
+def _whole(folder: Path) -> list[Path]:
+    return [path for path in sorted((folder / "fleet").rglob("*.parquet")) if not path.name.startswith("_")]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return [row for path in _whole(folder) for row in parquet.read_table(path, partitioning=None).to_pylist()]
+
+
+def test_fifty_kills_lose_nothing_and_put_nothing_twice(tmp_path: Path) -> None:
+    """While checkpoints come and change: no half file is ever read, and in the end there is the newest of each."""
+    db, url = tmp_path / "node.db", str(tmp_path / "fleet")
     dice = random.Random(19)  # noqa: S311 # no secret
-    made: dict[str, Checkpoint] = {}
+    made = {"first": msgspec.structs.replace(SAVE, uid="first")}
     program = [sys.executable, Path(__file__).with_name("killed.py"), db, url]
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer)
+        writer.add_checkpoints([*made.values()])
     with (
         closing(StoreWriter(db, ballast_bytes=0)) as writer,
         subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as killer,
     ):
         assert killer.stdin is not None
         assert killer.stdout is not None
-        assert killer.stdout.readline() == "ready\n"  # nothing was there to be sent
+        assert killer.stdout.readline() == "ready\n"  # the first one is shipped
         for _ in range(KILLS):
             uids = [f"u{len(made) + number}" for number in range(20)]
             uids += dice.sample(sorted(made), min(len(made), 10))
             changed = [msgspec.structs.replace(SAVE, uid=uid, step=dice.randrange(1 << 40)) for uid in uids]
             writer.add_checkpoints(changed)
             made |= {one.uid: one for one in changed}
-            killer.stdin.write(f"{dice.uniform(0, 8)}\n")
+            killer.stdin.write(f"{dice.uniform(0, 16)}\n")
             assert killer.stdout.readline() == "killed\n"  # it would have gone on
+            assert all(parquet.read_metadata(path).num_rows for path in _whole(tmp_path))
         killer.stdin.close()
-    assert server.ask("SELECT change > 0 FROM ckptprof.nodes", fleet) == [(True,)]  # they were at work
+    assert len(_rows(tmp_path)) > KILLS  # they were at work
 
-    Shipper(db, to_server(parse_target(url)), names=True).send()
+    _ship(tmp_path)
+    compact(FleetFiles(url), keep_days=None, now_ns=0, progress=lambda _: None)
 
-    kept = server.ask("SELECT uid, step FROM ckptprof.checkpoints", fleet)
-    assert len(kept) == len(made)
-    assert dict(kept) == {uid: one.step for uid, one in made.items()}
-    assert server.ask("SELECT lost FROM ckptprof.nodes", fleet) == [(0,)]
-    assert server.ask("SELECT * FROM ckptprof.quarantine", fleet) == []
+    (path,) = (tmp_path / "fleet/v1/days").rglob("*.parquet")
+    kept = parquet.read_table(path, partitioning=None).to_pylist()
+    assert sorted((row["uid"], row["step"]) for row in kept) == sorted((one.uid, one.step) for one in made.values())
+    assert [row for row in kept if row["lost"]] == []
 
 
-@pytest.mark.postgres
-@pytest.mark.parametrize("more", ["e", "efghi"], ids=["fewer changes than before", "more changes than before"])
-def test_a_database_that_was_set_back_is_taken_from_its_begin(
-    server: Server, fleet: str, tmp_path: Path, more: str
+class Fails:
+    """A fleet that fails before a file is there, or after; then it takes all."""
+
+    def __init__(self, folder: Path, *, after: bool) -> None:
+        self.store, self.after, self.is_down = FleetFiles(str(folder / "fleet")), after, True
+        self.written: list[tuple[str, bytes]] = []
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file."""
+        self.written.append((name, data))
+        if self.after or not self.is_down:
+            self.store.put(name, data)
+        if self.is_down:
+            raise StoreError("the store is away")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it was there", "after it was there"])
+def test_a_retry_writes_the_same_bytes_under_the_same_name(tmp_path: Path, node: StoreWriter, *, after: bool) -> None:
+    """Whatever changed since then: that is in the next file."""
+    target = Fails(tmp_path, after=after)
+    with pytest.raises(StoreError, match="away"):
+        _shipper(tmp_path, target).ship(1)
+    node.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid, step=7) for uid in "cd"])
+    with pytest.raises(StoreError, match="away"):
+        _shipper(tmp_path, target).ship(2)
+    target.is_down = False
+
+    state, rows = _shipper(tmp_path, target).ship(3)
+
+    first, second, third, fourth, beat = target.written
+    assert first == second == third
+    assert first[0].endswith("/node=node-1/s-0-3.parquet")
+    assert fourth[0].endswith("/node=node-1/s-3-5.parquet")
+    assert beat[0].endswith("/node=node-1/_heartbeat-s.json")
+    assert rows == 5
+    assert sorted((row["uid"], row["revision"]) for row in _rows(tmp_path)) == [
+        ("a", 1), ("b", 1), ("c", 1), ("c", 2), ("d", 1)
+    ]  # fmt: skip
+    assert state is not None
+    assert (state.range.change, state.range.lost, state.error, state.shipped_ns) == (5, 0, None, 3)
+
+
+def test_a_heartbeat_says_how_the_recorder_is(tmp_path: Path, node: StoreWriter) -> None:
+    """Replaced each time, without a change as well."""
+    for _ in range(2):
+        _ship(tmp_path)
+
+    store = FleetFiles(str(tmp_path / "fleet"))
+    state = msgspec.json.decode(store.read(files.heartbeat_name("node-1", "s")), type=NodeState)
+    assert (state.host, state.database, state.version, state.kernel, state.change) == ("node-1", "s", "0", "6.1", 3)
+    assert (state.watched.end_ns, state.checkpoints, state.clock) == (SAVE.end_ns, 3, SAVE.clock)
+    assert len(_rows(tmp_path)) == 3
+
+
+@pytest.mark.parametrize("fault", ["full", "gone", "refuses"])
+def test_a_store_that_fails_loses_nothing_and_is_reported(
+    fault: str, tmp_path: Path, node: StoreWriter, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However much it has by then; what the server has of it stays."""
-    db, copy, target = tmp_path / "node.db", tmp_path / "copy.db", parse_target(server.url(fleet))
+    """By the exit code, on stderr and in --status; the next run ships all of it."""
+    words = ["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db")]
+    metrics = [*words, "--textfile", str(tmp_path)]
+    (tmp_path / "state").mkdir()
+    with monkeypatch.context() as broken:
+        if fault == "gone":
+            (tmp_path / "fleet").write_text("no folder")
+        else:
+            code = {"full": errno.ENOSPC, "refuses": errno.EACCES}[fault]
+            put = files.put_locally
+
+            def fails(path: Path, data: bytes) -> None:
+                if path.suffix == ".parquet" and path.is_relative_to(tmp_path / "fleet"):
+                    raise OSError(code, os.strerror(code))
+                put(path, data)
+
+            broken.setattr(files, "put_locally", fails)
+        assert main(metrics) == 6
+        complaint = capsys.readouterr().err
+        assert main([*words, "--status"]) == 6
+    status = capsys.readouterr().out
+    reason = {"full": "No space left", "gone": "Not a directory", "refuses": "Permission denied"}[fault]
+    assert reason in complaint
+    assert f"last error: {tmp_path}/fleet: {reason}" in status
+    assert "last success: never\nnot shipped yet: 3 checkpoints\n" in status
+    (tmp_path / "fleet").unlink() if fault == "gone" else None
+
+    text = (tmp_path / "ckptprof-ship.prom").read_text()
+    assert "ckptprof_ship_waiting_checkpoints 3.0\n" in text
+    assert "last_success" not in text
+
+    assert main(metrics) == 0
+    assert capsys.readouterr().out == "3 checkpoint updates shipped\n"
+    text = (tmp_path / "ckptprof-ship.prom").read_text()
+    assert "ckptprof_ship_waiting_checkpoints 0.0\n" in text
+    assert "ckptprof_ship_lost_checkpoints_total 0.0\n" in text
+    assert "ckptprof_ship_last_success_timestamp_seconds 1." in text
+    assert main([*words, "--status"]) == 0
+    assert (
+        "not shipped yet: 0 checkpoints\ndeleted before they were shipped: 0 checkpoints\n" in capsys.readouterr().out
+    )
+    assert [row["uid"] for row in _rows(tmp_path)] == ["a", "b", "c"]
+
+
+def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither half of one, nor one that nobody knows of."""
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+
+    with pytest.raises(StoreError, match="No space left"):
+        FleetFiles(str(tmp_path)).put("a/b.parquet", b"x" * 100)
+
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_what_was_deleted_before_it_was_shipped_is_a_row(tmp_path: Path) -> None:
+    """With the number of them, of which the state and the heartbeat have the sum."""
+    db = tmp_path / "node.db"
+    with closing(StoreWriter(db, retention=Retention(max_bytes=1), ballast_bytes=0)) as writer:
+        _session(writer)
+        writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "ab"])
+        writer.maintain(0)
+        writer.add_checkpoints([msgspec.structs.replace(SAVE, uid="c")])
+
+        state, _ = _ship(tmp_path)
+
+    assert state is not None
+    assert state.range.lost == 2
+    assert [(row["uid"], row["lost"], row["kind"]) for row in _rows(tmp_path)] == [
+        ("c", 0, "save"), ("lost-0-3", 2, None)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("more", ["e", "efghi"], ids=["fewer changes than before", "more changes than before"])
+def test_a_database_that_was_set_back_is_shipped_from_its_begin(tmp_path: Path, more: str) -> None:
+    """However much it has by then; what the fleet has of it stays."""
+    db, copy = tmp_path / "node.db", tmp_path / "copy.db"
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer)
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid="a")])
@@ -86,54 +254,51 @@ def test_a_database_that_was_set_back_is_taken_from_its_begin(
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer, end_ns=SAVE.end_ns + 1)
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in "bcd"])
-    Shipper(db, to_server(target), names=True).send()
+    _ship(tmp_path)
     with closing(StoreWriter(copy, ballast_bytes=0)) as writer:
         _session(writer, "later")
         writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in more])
 
-    assert [Shipper(copy, to_server(target), names=True).send().events for _ in range(2)] == [1 + len(more), 0]
+    assert [_ship(tmp_path, "copy.db")[1] for _ in range(2)] == [1 + len(more), 0]
 
-    kept = server.ask("SELECT uid FROM ckptprof.checkpoints ORDER BY uid", fleet)
-    assert "".join(str(uid) for (uid,) in kept) == "abcd" + more
-    assert server.ask("SELECT lost FROM ckptprof.nodes", fleet) == [(0,)]
-
-
-@pytest.mark.postgres
-def test_a_database_that_was_made_anew_is_taken_from_its_begin(server: Server, fleet: str, tmp_path: Path) -> None:
-    """In the place of a damaged one, by the same session: its changes begin at 1 again."""
-    db, target = tmp_path / "node.db", parse_target(server.url(fleet))
-    for number, uids in enumerate(["abc", "de"]):
-        for old in tmp_path.glob("node.db*"):
-            old.unlink()
-        with closing(StoreWriter(db, ballast_bytes=0)) as writer:
-            _session(writer, end_ns=SAVE.end_ns + number)
-            writer.add_checkpoints([msgspec.structs.replace(SAVE, uid=uid) for uid in uids])
-
-        Shipper(db, to_server(target), names=True).send()
-
-    kept = server.ask("SELECT uid FROM ckptprof.checkpoints ORDER BY uid", fleet)
-    assert "".join(str(uid) for (uid,) in kept) == "abcde"
+    assert {row["uid"] for row in _rows(tmp_path)} == {*"abcd", *more}
+    assert [row for row in _rows(tmp_path) if row["lost"]] == []
 
 
-@pytest.mark.postgres
-def test_the_command_prepares_and_ships(server: Server, tmp_path: Path) -> None:
-    """As it is typed; a node without anything recorded has nothing to send."""
-    name = f"typed_{tmp_path.stat().st_ino}"
-    server.ask(f"CREATE DATABASE {name}")
-    db, url = tmp_path / "node.db", server.url(name)
-    with closing(StoreWriter(db, ballast_bytes=0)) as writer:
-        _session(writer)
-        writer.add_checkpoints([SAVE])
+def test_it_waits_while_a_checkpoint_is_written(
+    tmp_path: Path, node: StoreWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not for longer than an hour since its last success."""
+    monkeypatch.setattr(shipping.Shipper, "_is_writing", lambda *_: False)
+    first = _shipper(tmp_path).ship(10**18)
+    monkeypatch.setattr(shipping.Shipper, "_is_writing", lambda *_: True)
 
-    def call(*words: str) -> str:
-        command = [sys.executable, "-m", "ckptprof", "ship", "--to", url, "--db", str(db), *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    waiting = _shipper(tmp_path).ship(10**18 + shipping.MAX_DELAY_NS - 1)
+    later = _shipper(tmp_path).ship(10**18 + shipping.MAX_DELAY_NS)
 
-    assert call("--prepare").endswith("is ready for nodes: schema 2\n")
-    assert call("--once") == "1 checkpoint updates sent\n"
-    assert call("--once") == "0 checkpoint updates sent\n"
-    ((detail,),) = server.ask("SELECT detail::text FROM ckptprof.checkpoints", name)
-    assert json.loads(str(detail))["uid"] == SAVE.uid
+    assert (first[1], waiting[1], later[1]) == (3, None, 0)
+
+
+def test_a_node_without_anything_recorded_has_nothing_to_ship(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And makes no file."""
+    with closing(StoreWriter(tmp_path / "node.db", ballast_bytes=0)):
+        assert main(["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db")]) == 0
+        assert main(["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db"), "--status"]) == 0
+
+    assert capsys.readouterr().out == "0 checkpoint updates shipped\nnothing is recorded\n"
+    assert not (tmp_path / "fleet").exists()
+
+
+@pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "ftp://host/x", "http://collector.example:4318"])
+def test_a_url_that_is_not_safe_is_refused(
+    url: str, tmp_path: Path, node: StoreWriter, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a secret, of another kind, or without a server that can be trusted."""
+    assert main(["ship", "--to", url, "--db", str(tmp_path / "node.db")]) == 2
+
+    assert "key:secret" not in capsys.readouterr().err.replace(url, "")
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,8 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from ckptprof.cluster.fleet.annotations import Annotations
-from ckptprof.cluster.fleet.collisions import Collisions
-from ckptprof.cluster.fleet.fleet_costs import Costs
-from ckptprof.cluster.fleet.limits import Limits
-from ckptprof.cluster.fleet.newest_steps import NewestSteps
-from ckptprof.cluster.fleet.nodes import Nodes
-from ckptprof.cluster.fleet.straggler_nodes import Stragglers
+from ckptprof.cluster.annotations import Annotations
+from ckptprof.cluster.answers import Collisions, Costs, Limits, NewestSteps, Nodes, Stragglers
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan
 from ckptprof.model import Checkpoint

@@ -47,6 +47,7 @@ def measure_checkpoint(draft: Draft) -> Measures:
         packed_ns=length(packing) or None,
         packing_busy=_busiest_child(draft, packing[-1]) if packing else None,
         cores=draft.world.header.cores,
+        lost_share=world.starvation.lost_share(start_ns, end_ns),
     )
 
 

@@ -72,7 +72,8 @@ class Stall:
     roles: Mapping[ProcessKey, str]  # of its writers: trainer | thread | child | daemon
     still_spans: Sequence[Span]  # pauses of the leading trainer, for the save or not
     blocked: Sequence[Span]  # what `stall_ns` counts
-    copy_buffers: Mapping[ProcessKey, int]  # bytes of memory in which each copied its state
+    # bytes of memory in which each copied its state, and for how long (ns)
+    copy_buffers: Mapping[ProcessKey, tuple[int, int]]
     awaited: Span | None  # wait for its end before the next save, counted for that one
     has_awaited: bool = False  # `blocked` includes the wait for the end of the previous save
     deleting_ns: int = 0  # after its last byte, in kernel mode only: deletions
@@ -102,7 +103,7 @@ class _TrainerStall:
     still_spans: Sequence[Span] = ()  # pauses
     blocked: Sequence[Span] = ()  # for the checkpoint
     is_certain: bool = False  # by stacks, GPUs or calls, not by its rhythm alone
-    copy_buffer_bytes: int = 0  # of memory in which it copied its state
+    copy_buffer: tuple[int, int] = (0, 0)  # bytes of memory in which it copied its state, and for how long (ns)
     awaited: Span | None = None
     deleting_ns: int = 0
     packing: Sequence[Span] = ()
@@ -115,7 +116,7 @@ def classify_stall(candidate: Candidate, known: Knowledge) -> Stall:
     roles = {process: role for group in groups for process, role in group.roles.items()}
     before = known.history.mode_of(candidate.job, _largest(candidate), frozenset(roles.values()))
     verdicts = [_classify_group(group, candidate, known, before) for group in groups]
-    copy_buffers = {group.trainer: verdict.copy_buffer_bytes for group, verdict in zip(groups, verdicts, strict=True)}
+    copy_buffers = {group.trainer: verdict.copy_buffer for group, verdict in zip(groups, verdicts, strict=True)}
     certain = [one for one in verdicts if one.mode is not None and one.is_certain]  # ranks save in one way
     least_bytes = LITTLE_SHARE * sum(one.bytes for one in verdicts)  # a rank that wrote almost nothing is weak evidence
     deciding = certain or [one for one in verdicts if one.bytes >= least_bytes]
@@ -171,8 +172,8 @@ def record_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
         if stall.mode is not None:
             roles = frozenset(stall.roles.values())
             known.history.record_mode(candidate.job, _largest(candidate), roles, stall.mode)
-        for process, size in stall.copy_buffers.items():
-            known.world.trainers.record_copy_buffer(process, size)
+        for process, copy_buffer in stall.copy_buffers.items():
+            known.world.trainers.record_copy_buffer(process, *copy_buffer)
 
 
 def _classify_group(group: WriterGroup, candidate: Candidate, known: Knowledge, before: Mode | None) -> _TrainerStall:
@@ -195,14 +196,15 @@ def _classify_group(group: WriterGroup, candidate: Candidate, known: Knowledge, 
     before = before if is_known else None
     # a small file only announces the save
     verdict = _classify_alongside(group, activity, max(first_ns, start_ns), until_ns=until_ns, before=before)
-    return replace(verdict, copy_buffer_bytes=activity.memory.copy_buffer_bytes)
+    return replace(verdict, copy_buffer=(activity.memory.copy_buffer_bytes, 0))
 
 
 def _classify_restore(group: WriterGroup, activity: TrainingActivity) -> _TrainerStall:
     """Classify a restore: training waits for what its own process reads; otherwise as observed."""
     if group.main_thread.spans or group.unknown_threads.spans or "thread" in group.roles.values():
         read = activity.start_ns, activity.end_ns
-        whole = merged([read, *activity.memory.parse_spans(*read, group.bytes)])
+        fetched = [span for span in group.start_spans if not activity.was_running([span])]
+        whole = merged([*fetched, read, *activity.memory.parse_spans(*read, group.bytes)], AT_ONCE_NS)
         return _TrainerStall(group.bytes, None, length(whole), blocked=whole)
     blocked = activity.blocked_spans(group.other_threads.spans)
     return _TrainerStall(group.bytes, None, None if blocked is None else length(blocked), blocked=blocked or ())
@@ -238,15 +240,16 @@ def _classify_sole_writer(
     )
     text = "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
-    limitations = (_REUSED_MEMORY_LIMITATION,) if activity.memory.has_copy_buffer(group.bytes) else ()
-    verdict = _TrainerStall(
-        group.bytes, Mode.SYNC, length(blocked), text, limitations, all_still, blocked, is_certain=True
-    )
+    paused_ns = sum(max(0, min(end_ns, activity.start_ns) - start_ns) for start_ns, end_ns in blocked)
+    if activity.memory.may_reuse_buffer(paused_ns, group.bytes):
+        limitations = (_REUSED_MEMORY_LIMITATION,)
+        return _TrainerStall(group.bytes, Mode.SYNC, None, text, limitations, all_still, is_certain=True)
+    verdict = _TrainerStall(group.bytes, Mode.SYNC, length(blocked), text, (), all_still, blocked, is_certain=True)
     deleting_ns = length(after) if activity.was_running(after) else 0  # a thread that syncs or closes sleeps
     packing = clip(packing, [(after_ns, max(span[1] for span in blocked))])
     return replace(
         verdict,
-        copy_buffer_bytes=activity.memory.copy_buffer_bytes,
+        copy_buffer=(activity.memory.copy_buffer_bytes, activity.memory.build_ns),
         deleting_ns=deleting_ns,
         packing=packing,
         was_built_by_helpers=bool(helper_built),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
-from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, EDGE_TOLERANCE_NS, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after, find_build_before
 from ckptprof.detect.world.spans import Span
@@ -23,6 +23,7 @@ class StateInMemory:
         self._trainers, self._usage = world.trainers, world.usage
         self._process, self._end_ns, self._spins = process, end_ns, spins
         self.copy_buffer_bytes = 0  # of memory in which it copied its state
+        self.build_ns = 0  # for how long it did so right before the first byte
 
     def copy_spans(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Find when its memory grew by about the size of the checkpoint, right before its first byte.
@@ -61,15 +62,17 @@ class StateInMemory:
         changes = self._usage.memory_changes(self._process, max(since_ns, first_ns - 2 * BASELINE_REACH_NS), first_ns)
         changes = [one for one in changes if one.start_ns >= since_ns]
         start_ns = self._released_since_ns(first_ns, size)
-        if start_ns is not None and start_ns > since_ns:  # else it allocated memory ever since
-            return [(start_ns, first_ns)]
-        build_span = find_build_before(changes, first_ns, size)
-        self.copy_buffer_bytes = 0 if build_span is None else size
-        return [] if build_span is None else [build_span]
+        is_released = start_ns is not None and start_ns > since_ns  # else it allocated memory ever since
+        build_span = (start_ns, first_ns) if is_released else find_build_before(changes, first_ns, size)
+        if build_span is None:
+            return []
+        self.copy_buffer_bytes, self.build_ns = size, first_ns - build_span[0]
+        return [build_span]
 
-    def has_copy_buffer(self, size: int) -> bool:
-        """Whether it may still have the memory in which it built an earlier save."""
-        return self._trainers.has_copy_buffer(self._process, size)
+    def may_reuse_buffer(self, paused_ns: int, size: int) -> bool:
+        """Whether it paused for less than an earlier save was built in: it may have built this one in its memory."""
+        expected_ns = self._trainers.expected_build_ns(self._process, size)
+        return 4 * paused_ns < 3 * expected_ns and expected_ns - paused_ns >= EDGE_TOLERANCE_NS
 
     def parse_spans(self, start_ns: int, last_ns: int, size: int) -> list[Span]:
         """Find when the process built objects in memory from data that it read between these times."""

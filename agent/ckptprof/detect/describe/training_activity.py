@@ -95,8 +95,8 @@ class TrainingActivity:
 
     def was_running(self, spans: list[Span]) -> bool:
         """Whether it ran, or was runnable, for most of these times."""
-        found = (one for span in spans for one in self.trainers.stretches(self.process, *span))
-        return sum(one.share * (one.end_ns - one.start_ns) for one in found) >= MOST_SHARE * max(1, length(spans))
+        ran_ns = sum((self.trainers.running_share(self.process, *span) or 0.0) * length([span]) for span in spans)
+        return ran_ns >= MOST_SHARE * max(1, length(spans))
 
     def was_training(self, start_ns: int, end_ns: int) -> bool:
         """Whether it trained in a time: by each sampled stack, else as it always runs."""

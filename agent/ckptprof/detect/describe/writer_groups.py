@@ -68,7 +68,8 @@ class WriterGroup:
     roles: dict[ProcessKey, str] = field(default_factory=dict)
     has_staging: bool = False  # its main thread wrote staging files
     helpers_ended_ns: int | None = None  # exit of its last helper process; None: one is alive, or there is none
-    start_spans: list[Span] = field(default_factory=list)  # from the birth of a child to its first byte
+    # from the birth of a child to its first byte; while one fetched what is then read
+    start_spans: list[Span] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
@@ -96,6 +97,7 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         first_ns = trainers.first_ns(process)
         is_daemon = first_ns is not None and first_ns < candidate.start_ns - CERTAIN_GAP_NS  # it existed before
         group.roles[process] = "daemon" if is_daemon else "child"
+        _add_staging_files(group, parts, known)
         for part in parts:
             group.other_threads.add(_as_transfers(part))
         start_ns = min(_transfer_span(part)[0] for part in parts)
@@ -146,16 +148,7 @@ def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> b
 def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
     """Add what a trainer transferred itself, by its main thread or another; return its role."""
     by_others = group.other_threads.bytes
-    stagings = [part.staging_file for part in parts if part.staging_file is not None]
-    for staging in stagings:  # its bytes count for the final file
-        threads = {session.tid for session in staging.threads}
-        is_own = (
-            group.trainer[0] in threads
-            if threads
-            else _is_by_main_thread(group.trainer, staging, known.world, LatestEnds())
-        )
-        group.has_staging = group.has_staging or bool(is_own)
-        group.transfers_by(is_own).add(ThreadTransfers(0, _as_transfers(staging).spans))
+    _add_staging_files(group, parts, known)
     main_spans = LatestEnds()  # of parts assigned to the main thread by its counters
     for part in sorted((part for part in parts if not part.threads), key=_duration_ns):
         is_own = _is_by_main_thread(group.trainer, part, known.world, main_spans)
@@ -177,6 +170,21 @@ def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowled
         group.main_thread.add(group.unknown_threads)
         group.unknown_threads = ThreadTransfers()
     return "trainer" if group.main_thread.bytes + group.unknown_threads.bytes >= group.other_threads.bytes else "thread"
+
+
+def _add_staging_files(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> None:
+    """Add when the trainer wrote staging files, whose bytes count for the final file, or waited for a fetch."""
+    stagings = [part.staging_file for part in parts if part.staging_file is not None]
+    group.start_spans += [(one.start_ns, one.end_ns) for one in stagings if not one.writes]
+    for staging in (one for one in stagings if one.process == group.trainer):
+        threads = {session.tid for session in staging.threads}
+        is_own = (
+            group.trainer[0] in threads
+            if threads
+            else _is_by_main_thread(group.trainer, staging, known.world, LatestEnds())
+        )
+        group.has_staging = group.has_staging or bool(is_own)
+        group.transfers_by(is_own).add(ThreadTransfers(0, _as_transfers(staging).spans))
 
 
 def _duration_ns(part: Transfer) -> int:

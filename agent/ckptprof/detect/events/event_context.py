@@ -91,12 +91,15 @@ class EventContext:
     @cached_property
     def is_training(self) -> bool:
         """Whether one of its processes has a library for training loaded, holds a GPU, or carries a rank."""
-        return self.world.trains(self.processes)
+        return self.world.trains(self.producers)
 
     @cached_property
     def producers(self) -> list[ProcessKey]:
-        """Its processes; in place of a tool that only passes on its standard input, the process that feeds the pipe."""
-        return [self._pipe_source(process) or process for process in self.processes] if self.writes else self.processes
+        """Its processes; in place of one that only carries, the one that wrote its staging files, or feeds its pipe."""
+        makers = {one.process: one.staging_file.process for one in self.parts if one.staging_file is not None}
+        if not self.writes:
+            return self.processes
+        return [makers.get(process) or self._pipe_source(process) or process for process in self.processes]
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
         """Return the parent of a tool, if it wrote as much to no file at that time, and the tool read none."""
@@ -148,7 +151,7 @@ class EventContext:
             bytes=self.bytes,
             shapes=self.shapes,
             paths=frozenset(part.path for part in self.largest_parts),
-            processes=frozenset(self.processes),
+            processes=frozenset((*self.processes, *self.producers)),
             programs=self.world.programs(self.processes),
         )
 

@@ -9,12 +9,13 @@ from itertools import pairwise
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, group_parts, second_copy_gap_ns
 from ckptprof.detect.events.lifecycle import LONGEST_CLOSING_NS, patience_ns
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, LITTLE_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_no_checkpoint
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after
+from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import clip, merged
 from ckptprof.detect.world.world import World
 
@@ -22,7 +23,7 @@ MANY_PARTS = 2_000  # few saves have more files under names of no framework
 _MAX_PARTS = 10_000  # 5 KB each: no candidate with more waits for its end
 _MAX_NAMED_PARTS = 250_000  # under a checkpoint's name
 
-_Owner = tuple[str, bool]  # (job, is_tool): a `cp` started by a job is no writer of its saves
+_Owner = tuple[str, bool]  # (job, is by a tool that it does not wait for): such a `cp` is no writer of its saves
 _BothDirections = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
@@ -105,8 +106,19 @@ class CandidateGatherer:
         owner = owners.get(transfer.process)
         if owner is None:
             process = transfer.process
-            owner = owners[process] = self._jobs.job_of(process), self._jobs.is_tool(process)
+            carries = self._jobs.is_tool(process) and not self._is_awaited(transfer)
+            owner = owners[process] = self._jobs.job_of(process), carries
         return owner
+
+    def _is_awaited(self, transfer: Transfer) -> bool:
+        """Return True if the trainer that started a tool hardly ran while that transferred: it waits for it."""
+        own = self._jobs.info(transfer.process)
+        above = map(key_of, self._jobs.ancestors(own)[1:] if own is not None else ())
+        trainer = next(filter(self._world.may_save, above), None)
+        if trainer is None or self._jobs.job_of(trainer) != self._jobs.job_of(transfer.process):
+            return False
+        ran = self._world.trainers.running_share(trainer, *transfer.data_span)
+        return ran is not None and ran <= LITTLE_SHARE
 
     def _open_parts(
         self,

@@ -2,14 +2,23 @@
 
 Lightning does so for every target that fsspec's transaction cannot rename to, as do writers that stage on a local disk.
 The staging file is no checkpoint of its own: it becomes part of its copy (`Transfer.staging_file`), which starts with
-it.
+it. A file that a child fetched for the process that reads it is none either: that process reads the source.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 
-from ckptprof.detect.tolerances import ALL_SHARE, COMMIT_NS, HEADER_BYTES, MAX_PER_ITEM, STAMP_TOLERANCE_NS
+from ckptprof.detect.tolerances import (
+    ALL_SHARE,
+    COMMIT_NS,
+    HEADER_BYTES,
+    MAX_PER_ITEM,
+    SIGNIFICANT_BYTES,
+    STAMP_TOLERANCE_NS,
+    is_same_state_size,
+)
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.file_names import parse_name
 
@@ -29,7 +38,11 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
         return written, read
     dropped: set[int] = set()
     claimed: set[int] = set()  # removed transfers, and the targets
-    targets = sorted(written, key=lambda part: part.start_ns)
+    for reading, source, copy in _fetched(written, read):
+        reading.rename(source.path)
+        reading.merge_staging(source, copy)
+        dropped.update((id(source), id(copy)))
+    targets = sorted((part for part in written if id(part) not in dropped), key=lambda part: part.start_ns)
     starts = [part.start_ns for part in targets]
     found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by target: target, staging file, the read of it
     for staging in targets:
@@ -46,6 +59,30 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
     for target, staging, reading in found.values():
         target.merge_staging(staging, reading)
     return [part for part in written if id(part) not in dropped], [part for part in read if id(part) not in dropped]
+
+
+def _fetched(written: list[Transfer], read: list[Transfer]) -> Iterator[tuple[Transfer, Transfer, Transfer]]:
+    """Yield (read of a copy that a process started later has just made, the read of its source, the copy)."""
+    copies = {part.file: part for part in written if not part.is_open and part.bytes >= SIGNIFICANT_BYTES}
+    for reading in read:
+        copy = copies.get(reading.file)
+        if (
+            copy is not None
+            and copy.process[1] > reading.process[1]  # started for it
+            and copy.end_ns - STAMP_TOLERANCE_NS <= reading.start_ns <= copy.end_ns + COMMIT_NS
+            and (source := _source_of(copy, read)) is not None
+        ):
+            del copies[reading.file]
+            yield reading, source, copy
+
+
+def _source_of(copy: Transfer, read: list[Transfer]) -> Transfer | None:
+    for part in read:
+        during = part.start_ns <= copy.end_ns and copy.start_ns <= part.end_ns + STAMP_TOLERANCE_NS
+        elsewhere = part.process == copy.process and part.folder != copy.folder
+        if during and elsewhere and is_same_state_size(part.size_in_use, copy.stored_size, ALL_SHARE):
+            return part
+    return None
 
 
 def _reading_of(staging: Transfer, readings: list[Transfer], dropped: set[int]) -> Transfer | None:

@@ -23,7 +23,6 @@ from ckptprof.detect.world.process_usage import MemoryChange
 from ckptprof.detect.world.spans import Span
 
 _STEP_SHARE = 0.01  # of the bytes: a small state is built in steps of at least that
-_MAX_TIMES = 4.0  # the bytes: the pieces, the joined result, and a copy or two
 
 
 def find_build_before(changes: list[MemoryChange], first_ns: int, size: int) -> Span | None:
@@ -45,7 +44,7 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, size: int) -> 
     ):
         return None
     growth = steps[-1].level_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
-    is_build = _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth <= _MAX_TIMES * size
+    is_build = _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth
     return (start_ns, first_ns) if is_build else None
 
 

@@ -7,7 +7,9 @@ from collections import deque
 import msgspec
 
 from ckptprof.detect.tolerances import EDGE_TOLERANCE_NS, MAX_POINTS, NEARBY_NS
+from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.model import LATE, LEFT_OUT, Evidence
+from ckptprof.units import percent
 from ckptprof_collectors.samples import Frame, SamplerHealth, StackSample, ThreadSample
 
 FAR_BEHIND_NS = 60_000_000_000
@@ -24,6 +26,7 @@ class Starvation:
         self.behind_ns = 0  # how far the recorder is behind; 0: less than 10 s
         self._brief: deque[tuple[int, int]] = deque(maxlen=MAX_POINTS)  # spans from one frame to the next
         self._omissions: deque[tuple[int, int, tuple[str, ...]]] = deque(maxlen=MAX_POINTS)
+        self._counts = CounterHistory(2, rising=2)  # ticks, and those whose frames the sampler dropped
         self._left_out: dict[str, int] = {}
         self._health_ns = 0
 
@@ -45,11 +48,17 @@ class Starvation:
         left_out = {work: times for work, times in (health.left_out or {}).items() if work != "files"}
         if more := tuple(work for work, times in left_out.items() if times > self._left_out.get(work, 0)):
             self._omissions.append((self._health_ns or at_ns, at_ns, more))
+        self._counts.add(at_ns, (health.ticks, health.dropped_frames))
         self._left_out, self._health_ns = left_out, at_ns
 
     def late_ns(self, start_ns: int, end_ns: int) -> int:
         """Time without samples within a span."""
         return sum(max(0, min(end, end_ns) - max(start, start_ns)) for start, end in self._spans)
+
+    def lost_share(self, start_ns: int, end_ns: int) -> float:
+        """Return the share of the samples within a span that were lost."""
+        ticks, lost = self._counts.difference(start_ns, end_ns) or (0, 0)
+        return lost / max(ticks, lost) if lost else 0.0
 
     def limitations_during(self, start_ns: int, end_ns: int, *, polled: bool = False) -> list[str]:
         """Limitations of what happened in a time, if `polled` also at its edges; empty if all samples came on time."""
@@ -57,7 +66,9 @@ class Starvation:
 
     def _omissions_during(self, start_ns: int, end_ns: int) -> list[str]:
         every = [work for start, end, some in self._omissions if start <= end_ns and end >= start_ns for work in some]
-        return [f"{', '.join(dict.fromkeys(every))}: {LEFT_OUT}"] if every else []
+        omitted, lost = ", ".join(dict.fromkeys(every)), self.lost_share(start_ns, end_ns)
+        losses = [f"{percent(lost)} of its samples: lost, because the recorder was too slow"] if lost else []
+        return [*losses, *([f"{omitted}: {LEFT_OUT}"] if omitted else [])]
 
     def _lateness_during(self, start_ns: int, end_ns: int, *, polled: bool) -> list[str]:
         late_ns = self.late_ns(start_ns, end_ns)

@@ -60,6 +60,7 @@ class _TrainingThread:
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     shares_gpu: bool = False  # with a process that may be of another job
     copy_buffer_bytes: int = 0  # the largest copy of its state
+    build_ns: int = 0  # how long it built that before a save; 0: unknown
 
 
 def usual_rhythm(stretches: Sequence[Stretch]) -> Rhythm | None:
@@ -178,6 +179,13 @@ class TrainingThreads:
             since_ns, ran_ns, slices_before = at_ns, runnable_ns, slices
         return found
 
+    def running_share(self, process: ProcessKey, start_ns: int, end_ns: int) -> float | None:
+        """Share of a time in which its main thread ran or was runnable; None: not sampled, or too short."""
+        found = self.stretches(process, start_ns, end_ns)
+        sampled_ns = sum(one.end_ns - one.start_ns for one in found)
+        ran_ns = sum(one.share * (one.end_ns - one.start_ns) for one in found)
+        return ran_ns / sampled_ns if sampled_ns else None
+
     def recent_stretches(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
         """Yield the result of `stretches`, last first, computing only what is consumed."""
         times, until_ns, reach_ns = self._thread(process).times.times, end_ns, _USUAL_NS // 2
@@ -250,14 +258,20 @@ class TrainingThreads:
         """End of the last save that started before a time; 0 if there was none."""
         return max((end_ns for start_ns, end_ns in self._saves if start_ns < before_ns), default=0)
 
-    def record_copy_buffer(self, process: ProcessKey, size: int) -> None:
-        """Record that it allocated memory to copy its state, which it may use again."""
+    def record_copy_buffer(self, process: ProcessKey, size: int, build_ns: int) -> None:
+        """Record that it allocated memory to copy its state, which it may use again; `build_ns`: for how long."""
         thread = self._thread(process)
-        thread.copy_buffer_bytes = max(thread.copy_buffer_bytes, size)
+        if size >= thread.copy_buffer_bytes:
+            thread.copy_buffer_bytes, thread.build_ns = size, build_ns
 
     def has_copy_buffer(self, process: ProcessKey, size: int) -> bool:
         """Whether it may still have memory for a copy of its state."""
         return self._thread(process).copy_buffer_bytes * 2 >= size
+
+    def expected_build_ns(self, process: ProcessKey, size: int) -> int:
+        """How long it would build a state of that size, at the pace of an earlier save; 0: unknown."""
+        thread = self._thread(process)
+        return thread.build_ns * size // max(1, thread.copy_buffer_bytes)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop threads without recent samples."""

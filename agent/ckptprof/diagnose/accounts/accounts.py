@@ -37,7 +37,7 @@ from ckptprof.diagnose.accounts.claims import Claim, ClaimInputs
 from ckptprof.diagnose.accounts.parts import RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share, critical
 from ckptprof.diagnose.causes import AttributedTime, Cause, Wait
-from ckptprof.diagnose.context import MOMENT_SECONDS, SLIGHT, CheckpointContext
+from ckptprof.diagnose.context import MOMENT_SECONDS, CheckpointContext
 from ckptprof.verdicts import Limit
 
 ORDER: tuple[Callable[[ClaimInputs, Parts], Claim], ...] = (
@@ -167,12 +167,11 @@ def _merged(found: Sequence[AttributedTime]) -> list[AttributedTime]:
 
 
 def _with_waits(found: Sequence[AttributedTime]) -> list[AttributedTime]:
-    """Assign waits for a CPU to the work that waited, if its account takes half a second and a tenth of the path."""
-    least = max(MOMENT_SECONDS, SLIGHT * sum(one.seconds for one in found))
+    """Assign waits for a CPU to the work that waited, if it is slow also without them: half a second on a free CPU."""
     on_cpu: dict[Limit | None, float] = {}
     for one in found:
         on_cpu[one.limit] = on_cpu.get(one.limit, 0.0) + one.seconds - one.runnable
-    slow = {one.cause for one in found if one.limit not in (None, Limit.NONE) and on_cpu[one.limit] >= least}
+    slow = {one.cause for one in found if one.limit not in (None, Limit.NONE) and on_cpu[one.limit] >= MOMENT_SECONDS}
     waits = {one.work: one.seconds for one in found if one.work in slow}
     return [
         replace(one, seconds=one.seconds + waits.get(one.cause, 0.0), runnable=one.runnable + waits.get(one.cause, 0.0))

@@ -279,7 +279,7 @@ def _own_code_text(context: CheckpointContext, thread: ThreadMeasure | None) -> 
         "copy": "copying tensors",
         "gather": "gathering state",
     }
-    return f"{words[name]} ({percent(own[name])} of its stack samples)"
+    return f"{words[name]} ({percent(own[name])} of stack samples)"
 
 
 def gathering(inputs: ClaimInputs, parts: Parts) -> Claim:

@@ -109,9 +109,8 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
         blocked -= waited
     whole = max(1.0, context.checkpoint.bytes)
     blocked_whole = seconds(before.blocked_ns) or blocked
-    grown = or_zero(before.grown_bytes) * min(
-        1.0, blocked / blocked_whole if blocked_whole else 1.0
-    )  # of the time that counts
+    counted = min(1.0, blocked / blocked_whole) if blocked_whole else 1.0  # share of the time
+    grown = or_zero(before.grown_bytes) * counted
     if _state_arrived(context, before):
         text = f"blocked before the first byte, while {size(or_zero(before.received_bytes))} arrived over the network"
         return [*found, AttributedTime(Cause.STATE_RECEIVED_BEFORE, Limit.GATHER, blocked, text)]
@@ -126,11 +125,9 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
         worker = "the writing process" if before.helpers_busy is None else "child processes that produced the data"
         text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {worker}"
         return [*found, AttributedTime(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, blocked, text)]
-    return (
-        [*found, AttributedTime(Cause.UNKNOWN_BEFORE, None, blocked, _UNKNOWN_CAUSE)]
-        if blocked >= _MIN_UNKNOWN_SECONDS
-        else found
-    )
+    if blocked >= _MIN_UNKNOWN_SECONDS:
+        found.append(AttributedTime(Cause.UNKNOWN_BEFORE, None, blocked, _UNKNOWN_CAUSE))
+    return found
 
 
 def _cores(before: BeforeMeasure) -> float:
@@ -161,25 +158,17 @@ def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:
     end_ns = context.checkpoint.end_ns
     after = sum(max(0, one.end_ns - max(one.start_ns, end_ns)) for one in context.checkpoint.blocked) / NS
     text = "memory kept growing after the last byte, while the data was parsed"
+    waited, what = after * (1 - had_cpu), f"parsing what was read, but {WITHOUT_CPU}"
     return [
         AttributedTime(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
-        AttributedTime(
-            Cause.STARVED_AFTER,
-            Limit.CPU,
-            after * (1 - had_cpu),
-            f"parsing what was read, but {WITHOUT_CPU}",
-            runnable=after * (1 - had_cpu),
-            work=Cause.PARSED,
-        ),
+        AttributedTime(Cause.STARVED_AFTER, Limit.CPU, waited, what, runnable=waited, work=Cause.PARSED),
     ]
 
 
 def packed(context: CheckpointContext, had_cpu: float) -> AttributedTime:
     """Return the account of the wait for child programs that read a save: serialisation if they used a CPU."""
-    spent, computes = (
-        or_zero(seconds(context.measures.packed_ns)),
-        or_zero(context.measures.packing_busy) >= _PACKING_CORES * had_cpu,
-    )
+    spent = or_zero(seconds(context.measures.packed_ns))
+    computes = or_zero(context.measures.packing_busy) >= _PACKING_CORES * had_cpu
     text = "waiting for its own programs that read the saved files"
     text += " and pack them" if computes else ""
     return AttributedTime(Cause.PACKED, Limit.SERIALIZE if computes else None, spent, text)

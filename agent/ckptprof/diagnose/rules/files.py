@@ -27,22 +27,15 @@ def _is_shared(context: CheckpointContext) -> bool:
     return is_remote(context) and not _is_fuse(context)
 
 
-def _waits_for_others(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
-    written = context.device_bytes
+def _waits_for_others(context: CheckpointContext) -> tuple[float, str] | None:
+    written, own = or_zero(context.device_bytes), context.transferred_bytes
     synced = any(or_zero(one.sync_call_ns) for one in context.measures.threads) or any(
         (one.samples_by_state or {}).get("sync") for one in context.measures.threads
     )
-    if (
-        context.is_remote
-        or not synced
-        or written is None
-        or written < 2 * max(context.transferred_bytes, _OTHERS_BYTES)
-    ):
+    if context.is_remote or not synced or written < 2 * max(own, _OTHERS_BYTES):
         return None
-    return (
-        f"the device wrote {size(written)}, the checkpoint only {size(context.transferred_bytes)}: "
-        "the sync also waited for other data"
-    )
+    text = f"the device wrote {size(written)}, the checkpoint only {size(own)}: the sync also waited for other data"
+    return 1 - own / written, text
 
 
 def _synced_own_files(context: CheckpointContext) -> bool:
@@ -50,11 +43,16 @@ def _synced_own_files(context: CheckpointContext) -> bool:
     return bool(metadata.synced) and not metadata.synced_all
 
 
-def _reads_back(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
+def _wrote_each_byte_once(context: CheckpointContext) -> bool:
+    return or_zero(context.checkpoint.unique_bytes) >= context.transferred_bytes
+
+
+def _reads_back(context: CheckpointContext) -> tuple[float, str] | None:
+    checkpoint = context.checkpoint
     read = sum(or_zero(one.read_bytes) for one in context.measures.threads)
-    if not is_restore(context) and read >= MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
-        return f"{size(read)} of its own files read during the save"
-    return extra_writes("rewrite")(context, accounts)
+    if context.is_save and read >= MIN_EXTRA_SHARE * max(1, checkpoint.bytes):
+        return read / (read + context.transferred_bytes), f"{size(read)} of its own files read during the save"
+    return extra_writes("rewrite")(context)
 
 
 def _of_ranks(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
@@ -118,12 +116,13 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="sync-all",
         limits=(Limit.FLUSH, Limit.DEVICE),
-        words=_waits_for_others,
+        saving=_waits_for_others,
         vetoes={"the trace counted syncs, each of one file": _synced_own_files},
         remedy=(
             "give the writer a path or a real file descriptor, so that it calls fsync, not os.sync(); else use syncfs"
         ),
         reference="torch.distributed.checkpoint's fallback to os.sync(); questdb#6785 (67 to 266 s)",
+        without="with fsync",
     ),
     # A flush for each tensor or piece on an object store or a FUSE stream.
     CauseRule(
@@ -143,8 +142,8 @@ RULES: tuple[CauseRule, ...] = (
     # Staged in a temporary directory and copied from there: everything is written twice.
     CauseRule(
         name="staging-copy",
-        limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
-        words=extra_writes("staging", "consolidation"),
+        limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE),
+        saving=extra_writes("staging", "consolidation"),
         remedy="set TMPDIR to a directory on the target file system, so that a rename replaces the copy",
         reference="Lightning-AI/pytorch-lightning#21253 and #20270",
         without="written once",
@@ -153,7 +152,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="saved-twice",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
-        words=extra_writes("duplicate", "copy"),
+        saving=extra_writes("duplicate", "copy"),
         remedy="write it once, and create its second name as a link; write replicated state once",
         remedies={
             "lightning": 'Lightning `ModelCheckpoint(save_last="link")`; write replicated state once',
@@ -166,11 +165,10 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="read-modify-write",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO, Limit.METADATA, Limit.SERIALIZE),
-        words=_reads_back,
+        saving=_reads_back,
+        vetoes={"each byte was written once": _wrote_each_byte_once},
         remedy="write new files instead of modifying existing ones, with chunks as large as the data of one rank",
-        remedies={
-            "megatron": "save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)",
-        },
+        remedies={"megatron": "save as torch_dist instead of zarr (Megatron-LM `--ckpt-format torch_dist`)"},
         reference="NVIDIA/Megatron-LM#834 (10 s became 64 s)",
         without="without reading back",
     ),

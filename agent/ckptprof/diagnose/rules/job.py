@@ -9,7 +9,6 @@ from ckptprof.diagnose.rules.rule import (
     CauseRule,
     Words,
     in_background,
-    is_remote,
     is_restore,
     is_save,
     largest_of_limits,
@@ -41,17 +40,16 @@ def _lock(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> s
         return None
     if largest is not None and largest.cause is Cause.LOCK:
         return "Python's interpreter lock (GIL) lets all threads of a process use one core"
-    if not in_background(context, "thread"):
+    if not in_background(context, "thread") or stack_share_in("compress")(context):  # zlib releases the lock
         return None
     return f"a thread of the training process wrote: {largest}"
 
 
-def _copied(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
-    share_text = stack_share_in("copy")(context, accounts)
-    sent = or_zero(context.measures.gpu_sent_bytes)
-    if share_text is None or sent < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
-        return share_text
-    return f"{share_text}; its GPUs sent {size(sent)} over PCIe since the previous sample"
+def _copied(context: CheckpointContext) -> tuple[float, str] | None:
+    found, sent = stack_share_in("copy")(context), or_zero(context.measures.gpu_sent_bytes)
+    if found is None or sent < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
+        return found
+    return found[0], f"{found[1]}; its GPUs sent {size(sent)} over PCIe since the previous sample"
 
 
 def _cpu_remedy(context: CheckpointContext) -> str | None:
@@ -59,11 +57,18 @@ def _cpu_remedy(context: CheckpointContext) -> str | None:
     used = context.used_share
     if used is not None and used >= MOST:
         return None
-    others = "run fewer jobs alongside, reserve cores for it (Slurm `--cpus-per-task`, `cpuset.cpus`), raise `cpu.max`"
+    others = "run fewer jobs alongside, or reserve cores (Slurm `--cpus-per-task`, `cpuset.cpus`, a higher `cpu.max`)"
     if used is not None:
         return f"other jobs or a quota took the CPUs: {others}"
-    own = "start data loader workers after the restore" if is_restore(context) else "fewer data loader workers"
-    return f"the users of the CPUs are not known: if its own threads, {own}; if other jobs or a quota, {others}"
+    own = "start data loader workers after the restore" if is_restore(context) else "use fewer data loader workers"
+    return f"{own}, {others}"
+
+
+def _by_a_pool(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
+    before, largest = context.measures.before, largest_of_limits(accounts, Limit.SERIALIZE)
+    has_helpers = before is not None and or_zero(before.helpers_busy) > 1  # cores
+    pools = (Cause.THREADS, Cause.BUSY_BEFORE) if has_helpers else (Cause.THREADS,)
+    return largest if largest is not None and largest.cause in pools else None
 
 
 def _is_by_another_process(context: CheckpointContext) -> bool:
@@ -110,10 +115,9 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "balance what the ranks write (DCP: dedup_save_to_lowest_rank=False); if they write the same, "
                 "check that rank's CPU, disk and link"
-            ),
+            )
         },
         reference="verl-project/verl#2860 (rank 0 an hour after the other 15); marin#8534",
-        without="with equally fast ranks",
         remedy_of_restore="balance what the ranks read; if they read the same, check that rank's CPU, disk and link",
     ),
     # Requests wait at this end for the one connection that the mount has.
@@ -124,24 +128,6 @@ RULES: tuple[CauseRule, ...] = (
         remedy="mount with `nconnect=8` (Linux 5.3 and newer), or write from several nodes",
         reference="kernel 6619079d0540 (NFSv4: Allow multiple connections to NFSv4.x servers); nfs(5), nconnect",
         without="over more connections",
-    ),
-    # One writer, and one connection, to a server with spare capacity.
-    CauseRule(
-        name="single-writer-far",
-        limits=(Limit.SINGLE_WRITER,),
-        condition=is_remote,
-        remedy="let every rank write its shard; mount NFS with `nconnect=8`",
-        remedies={
-            "torch-dcp": (
-                "shard the state, or distribute its replicas: DCP `DefaultSavePlanner()` with its defaults; "
-                "mount NFS with `nconnect=8`"
-            ),
-            "torch": (
-                "let every rank write its shard (`torch.distributed.checkpoint.save`); mount NFS with `nconnect=8`"
-            ),
-        },
-        reference="alpa-projects/alpa#466 (0.53 Gbit/s)",
-        without="with all ranks writing",
     ),
     # One rank serialises everything while the others wait.
     CauseRule(
@@ -155,8 +141,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch-dcp": "shard the state, or distribute its replicas: DCP `DefaultSavePlanner()` with its defaults",
             "torch": "let every rank write its part: `torch.distributed.checkpoint.save`",
         },
-        reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419",
-        without="with all ranks writing",
+        reference="ServiceNow/Fast-LLM#26; microsoft/DeepSpeed PR#1419; alpa-projects/alpa#466 (0.53 Gbit/s)",
     ),
     # The daemon of a FUSE mount computes: it encrypts, compresses, computes checksums, copies.
     CauseRule(
@@ -189,7 +174,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "write in a process: "
                 "`torch.distributed.checkpoint.async_save(async_checkpointer_type=AsyncCheckpointerType.PROCESS)`"
-            ),
+            )
         },
         reference="pytorch/pytorch PR#147039; pytorch/torchtitan PR#3393",
     ),
@@ -198,7 +183,7 @@ RULES: tuple[CauseRule, ...] = (
         name="crc",
         limits=(Limit.SERIALIZE,),
         condition=is_save,
-        words=stack_share_in("crc"),
+        saving=stack_share_in("crc"),
         remedy="do not write a zip file: one thread computes its CRC32 over all bytes",
         remedies={
             "torch": "torch.serialization.set_crc32_options(False) before torch.save",
@@ -211,11 +196,9 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="compression",
         limits=(Limit.SERIALIZE,),
-        words=stack_share_in("compress"),
+        saving=stack_share_in("compress"),
         remedy="write uncompressed (weights hardly compress), or use zstd at level 1 with several threads",
-        remedies={
-            "numpy": "use `np.savez` instead of `np.savez_compressed`: weights hardly compress",
-        },
+        remedies={"numpy": "use `np.savez` instead of `np.savez_compressed`: weights hardly compress"},
         reference="ServiceNow/Fast-LLM#26",
         without="uncompressed",
     ),
@@ -223,7 +206,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="objects",
         limits=(Limit.SERIALIZE,),
-        words=stack_share_in("pickle"),
+        saving=stack_share_in("pickle"),
         remedy="pack small Python objects of the state into one tensor or array, and save data loader state separately",
         reference="ServiceNow/Fast-LLM#26",
         without="as tensors",
@@ -233,13 +216,13 @@ RULES: tuple[CauseRule, ...] = (
         name="copies",
         limits=(Limit.SERIALIZE,),
         condition=is_save,
-        words=_copied,
+        saving=_copied,
         remedy="copy the whole state into pinned memory that is reused between saves, and write it in the background",
         remedies={
             "torch": (
                 "copy the whole state into pinned memory, and write it in the background: "
                 "`torch.distributed.checkpoint.async_save` with `DefaultStager(StagingOptions(use_pinned_memory=True))`"
-            ),
+            )
         },
         reference="pytorch/pytorch PR#147039",
         without="copied at once",
@@ -253,7 +236,6 @@ RULES: tuple[CauseRule, ...] = (
             "CPUs for the job (Slurm `--cpus-per-task`, a higher `cpu.max`)"
         ),
         reference="proc_pid_schedstat, sched(7)",
-        without="with a free CPU",
         remedy_of_restore=(
             "leave a core for the reader: start data loader workers after the restore, OMP_NUM_THREADS below "
             "the number of cores, more CPUs"
@@ -266,11 +248,17 @@ RULES: tuple[CauseRule, ...] = (
         limits=(Limit.SERIALIZE,),
         condition=is_restore,
         remedy="store arrays as raw data, one shard per rank, and load only that shard; pack small objects into arrays",
-        remedies={
-            "torch": "store tensors in DCP shards, and load one shard per rank; pack small objects into tensors",
-        },
+        remedies={"torch": "store tensors in DCP shards, and load one shard per rank; pack small objects into tensors"},
         reference="pytorch: torch.load",
         without="without unpickling",
+    ),
+    # A pool of threads or processes computes what one thread writes.
+    CauseRule(
+        name="pool",
+        limits=(Limit.SERIALIZE,),
+        words=_by_a_pool,
+        remedy="omit unneeded checksums and compression, or give the job more CPUs: several threads or processes work",
+        reference="microsoft/DeepSpeed PR#1419",
     ),
     # One thread serialises: it is at 100 % of a core while the device idles.
     CauseRule(
@@ -309,7 +297,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "reuse the buffers between saves: DCP `DefaultStager(StagingOptions(use_shared_memory=True, "
                 "use_pinned_memory=True))`; pack small tensors"
-            ),
+            )
         },
         reference="InternLM/xtuner PR#1859",
         without="with reused buffers",
@@ -323,7 +311,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "use pinned buffers, reused between saves: DCP "
                 "`DefaultStager(StagingOptions(use_pinned_memory=True))`; and save shards"
-            ),
+            )
         },
         reference="pytorch/pytorch PR#147039",
         without="with pinned buffers",
@@ -334,7 +322,6 @@ RULES: tuple[CauseRule, ...] = (
         limits=(Limit.CLEAN_UP,),
         remedy="delete in the background: rename the old directory, and remove it in a thread or from cron",
         reference="NVIDIA/Megatron-Bridge#332; prime-rl PR#1763",
-        without="with deletion in the background",
     ),
     # The save before has not ended when the next is due.
     CauseRule(

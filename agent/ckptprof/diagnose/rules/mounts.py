@@ -36,10 +36,8 @@ def _detour(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -
     found = network_evidence.detours(context)
     if not found:
         return None
-    paths = ", ".join(
-        f"{one.device} to {network_evidence.path_address(one)} ({one.ana_state} for its target)" for one in found
-    )
-    return f"I/O used {paths}"
+    paths = (f"{one.device} to {network_evidence.path_address(one)} ({one.ana_state} for its target)" for one in found)
+    return f"I/O used {', '.join(paths)}"
 
 
 def _sent_late(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
@@ -51,11 +49,11 @@ def _sent_late(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]
     return f"{percent(min(1.0, late))} of it was sent only after all writes, which took {seconds(requested)}"
 
 
-def _read_by_several(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+def _read_by_several(context: CheckpointContext) -> tuple[float, str] | None:
     unique, whole = or_zero(context.checkpoint.unique_bytes), context.checkpoint.bytes
     if not unique or whole < _REREAD_FACTOR * unique:
         return None
-    return f"{size(whole)} read, of {size(unique)} distinct: several ranks read the same data"
+    return 1 - unique / whole, f"{size(whole)} read, of {size(unique)} distinct: several ranks read the same data"
 
 
 def _connections(one: ServerMeasure, kind: str) -> int:
@@ -99,10 +97,8 @@ def _on_one_target(context: CheckpointContext, accounts: tuple[AttributedTime, .
         return account
     mount = context.measures.mount
     there = (mount.settings or {}).get("osts", len(targets)) if mount is not None else len(targets)
-    whole, first = (
-        sum(transferred_bytes(one, writes=context.is_save) for one in targets),
-        transferred_bytes(targets[0], writes=context.is_save),
-    )
+    whole = sum(transferred_bytes(one, writes=context.is_save) for one in targets)
+    first = transferred_bytes(targets[0], writes=context.is_save)
     if there < 2 or first < _SINGLE_TARGET_SHARE * whole or account.cause in _OF_THE_LINK:
         return None
     way = "went to" if context.is_save else "came from"
@@ -295,7 +291,7 @@ RULES: tuple[CauseRule, ...] = (
         name="read-by-all",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER),
         condition=is_restore,
-        words=_read_by_several,
+        saving=_read_by_several,
         remedy="read once and broadcast; or load shards",
         remedies={
             "torch": (

@@ -19,6 +19,7 @@ _LOW = 0.08  # of all memory: the kernel reclaims
 
 is_remote: Callable[[CheckpointContext], bool] = attrgetter("is_remote")
 is_save: Callable[[CheckpointContext], bool] = attrgetter("is_save")
+Saving = Callable[[CheckpointContext], tuple[float, str] | None]
 Words = Callable[[CheckpointContext, tuple[AttributedTime, ...]], AttributedTime | str | None]
 
 
@@ -37,6 +38,8 @@ class CauseRule:
     remedy: str  # one concrete line, for any framework: it names no library
     reference: str  # URL of users' reports
     without: str | None = None  # for the sentence: "with CRC off about 17 s"
+    # the share of the limit's time that the remedy saves, with its text for users; None if the rule does not match
+    saving: Saving | None = None
     remedy_of_restore: str | None = None  # if it differs
     remedies: Mapping[str, str] = field(default_factory=dict)  # by library: the first one that the job uses counts
     remedies_of_restore: Mapping[str, str] = field(default_factory=dict)  # if restores have a remedy of their own
@@ -48,6 +51,9 @@ class CauseRule:
             return None
         if any(is_observed(context) for is_observed in self.vetoes.values()):
             return None
+        if self.saving is not None:
+            found = self.saving(context)
+            return None if found is None else found[1]
         if self.words is not None:
             return self.words(context, accounts)
         return largest_of_causes(accounts, *self.causes) if self.causes else largest_of_limits(accounts, *self.limits)
@@ -74,17 +80,17 @@ def largest_of_causes(accounts: tuple[AttributedTime, ...], *causes: Cause) -> A
     return next((one for one in accounts if one.cause in causes), None)
 
 
-def stack_share_in(name: str) -> Words:
+def stack_share_in(name: str) -> Saving:
     """Match if most samples of the writing thread's own code, by its stack, are in `name`."""
 
-    def words(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    def saving(context: CheckpointContext) -> tuple[float, str] | None:
         shares = context.stacks()
         own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
         if not shares.get(name) or shares[name] < _SHOWN * own:
             return None
-        return f"{percent(shares[name])} of the stack samples of the writing thread were in {name}"
+        return shares[name] / own, f"{percent(shares[name])} of the stack samples of the writing thread were in {name}"
 
-    return words
+    return saving
 
 
 def is_restore(context: CheckpointContext) -> bool:
@@ -108,15 +114,16 @@ def memory_pressure(context: CheckpointContext, _accounts: tuple[AttributedTime,
     return None
 
 
-def extra_writes(*reasons: str) -> Words:
+def extra_writes(*reasons: str) -> Saving:
     """Match many bytes written in addition to the checkpoint, for one of these reasons."""
 
-    def words(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    def saving(context: CheckpointContext) -> tuple[float, str] | None:
         checkpoint = context.checkpoint
         found = [one for one in checkpoint.overheads if one.reason in reasons]
         extra, unique = sum(one.bytes for one in found), (checkpoint.unique_bytes or checkpoint.bytes)
         if not found or extra < MIN_EXTRA_SHARE * unique:
             return None
-        return f"{size(extra)} written in addition to the {size(unique)} of the checkpoint"
+        text = f"{size(extra)} written in addition to the {size(unique)} of the checkpoint"
+        return extra / max(1, extra + unique), text
 
-    return words
+    return saving

@@ -29,12 +29,9 @@ def _faster_tier(context: CheckpointContext) -> str | None:
 
 
 def _exceeds_nccl_timeout(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
-    many = or_zero(context.checkpoint.ranks) >= 2
-    return (
-        f"it took {seconds(context.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
-        if many and context.span >= _TIMEOUT_SECONDS
-        else None
-    )
+    if or_zero(context.checkpoint.ranks) < 2 or context.span < _TIMEOUT_SECONDS:
+        return None
+    return f"it took {seconds(context.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
 
 
 def _collect_more_remedy(context: CheckpointContext) -> str:
@@ -137,7 +134,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "restore from a faster tier: keep the newest checkpoint on local NVMe too, or load only a rank's "
                 "shards (DCP)"
-            ),
+            )
         },
     ),
     # The link is shaped: its queueing discipline delays packets.
@@ -166,7 +163,7 @@ RULES: tuple[CauseRule, ...] = (
             "torch": (
                 "copy it to local NVMe before the restore, or read it once and broadcast it: DCP "
                 "`broadcast_from_rank0=True`"
-            ),
+            )
         },
     ),
     # The server answers late.
@@ -186,7 +183,7 @@ RULES: tuple[CauseRule, ...] = (
         words=_exceeds_nccl_timeout,
         remedy="raise the timeout of the collectives until the cause is found",
         remedies={
-            "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found",
+            "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found"
         },
         reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
     ),

@@ -1,4 +1,4 @@
-"""The gain: the duration without a limit, at least what the next limit or a ceiling allows."""
+"""The gain: the duration with a remedy, at least what the next limit or a ceiling allows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero, rate_of
+from ckptprof.diagnose.rules.rule import CauseRule
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
@@ -20,14 +21,14 @@ _MEMORY = 1e9  # bytes per second of copying to or from the page cache: the leas
 
 
 class Gain(NamedTuple):
-    """An estimate of the duration without a limit."""
+    """An estimate of the duration with a remedy."""
 
     expected_seconds: float  # of the path
     capped_by: str | None  # the next limit, or the minimum for the same work; None: nothing known
 
 
-def gain(found: Accounting, limit: Limit) -> Gain:
-    """Estimate the path without this limit, and what bounds it then: the largest remaining part, if it is a third."""
+def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
+    """Estimate the path with the remedy of a limit, and what bounds it then: the largest remaining part, if a third."""
     whole = found.seconds
     mine = [one for one in found.accounts if one.limit is limit]
     if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # its own work remains in any case
@@ -35,7 +36,8 @@ def gain(found: Accounting, limit: Limit) -> Gain:
     work = {one.cause for one in mine}  # without it nothing waits for a CPU, either
     mine += [one for one in found.accounts if one.work in work and one not in mine]
     own = sum(one.seconds for one in mine) if limit is not Limit.CPU else found.runnable
-    floor, name = _floor(found, limit, own)
+    saving = rule.saving(found.context) if rule is not None and rule.saving is not None else None
+    floor, name = _floor(found, limit, own) if saving is None else (own * (1 - saving[0]), limit.value)
     expected = whole - own + floor
     context, waits = found.context, found.waiting > SLIGHT * whole
     waits = context.is_save and not context.is_remote and (context.is_direct or (context.syncs or 0) > 0 or waits)
@@ -44,7 +46,7 @@ def gain(found: Accounting, limit: Limit) -> Gain:
         least = ((context.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
             return Gain(min(whole, least), "the device, which has to receive all of it")
-    left: dict[str | None, float] = {name: floor}
+    left = {name: floor}
     for one in found.accounts:
         if one not in mine:
             bound = None if one.limit in (None, Limit.NONE) else one.limit.value
@@ -61,7 +63,7 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
         return _storage_floor(found, limit)
     if limit is Limit.PAGE_FAULT:
         return _read_floor(found)
-    if limit is Limit.METADATA:
+    if limit in (Limit.METADATA, Limit.PAGE_CACHE):
         copying = max(0.0, found.context.transferred_bytes / _MEMORY - (found.seconds - own))
         return copying, f"copying {'into' if found.context.is_save else 'out of'} the page cache"
     if limit is Limit.SINGLE_WRITER and found.single_writer is not None:
@@ -94,9 +96,8 @@ def _best_rate(context: CheckpointContext) -> float | None:
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
     """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster."""
     context = found.context
-    transferred = (
-        (context.device_bytes or context.transferred_bytes) if not context.is_remote else context.transferred_bytes
-    )
+    on_device = None if context.is_remote else context.device_bytes
+    transferred = on_device or context.transferred_bytes
     now = rate_of(transferred, found.waiting)
     if context.is_remote:
         link = context.link
@@ -110,9 +111,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
         bound = throttle(context, found.waiting)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second
-        elif best is not None and best <= _FASTER * max(
-            now, or_zero(bound.bytes_per_second) if bound is not None else 0.0
-        ):
+        elif best is not None and best <= _FASTER * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
     floor = min(found.cpu_in_calls, found.waiting)
     if best is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import WORDS, AttributedTime
-from ckptprof.diagnose.context import MS, rate_of
+from ckptprof.diagnose.context import MS, or_zero, rate_of
 from ckptprof.diagnose.rules import RULES, CauseRule
 from ckptprof.diagnose.verdict import not_slow, sentences
 from ckptprof.diagnose.verdict.gains import gain
@@ -70,7 +70,7 @@ def verdict(found: Accounting) -> Verdict:
     choice = _choose(found, chained)
     limit, missing, (rule, shown) = choice.limit, _not_observed(found), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
-    promised = gain(found, limit) if is_named and chained is None else None
+    promised = gain(found, limit, rule) if is_named and chained is None else None
     return Verdict(
         limit=limit,
         sentence=sentences.sentence(found, limit, promised, rule, choice.reason),
@@ -94,7 +94,8 @@ def _alternative(found: Accounting, limit: Limit) -> Alternative | None:
     """Return the remedy of waits for a CPU, or of the work that waited; None if its gain is small."""
     others = [Limit.CPU] if limit is not Limit.CPU else [one for one, _ in totals(found) if one is not limit]
     for other in others[:1]:
-        expected, rule = gain(found, other).expected_seconds, _rule(found, other)[0]
+        rule = _rule(found, other)[0]
+        expected = gain(found, other, rule).expected_seconds
         if rule is not None and found.seconds - expected >= max(not_slow.LEAST_SECONDS, _PERHAPS * found.seconds):
             return Alternative(limit=other, remedy=rule.remedy_for(found.context), expected_seconds=expected)
     return None
@@ -183,7 +184,8 @@ def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     wait = found.waited_for(choice.limit)
     if wait is not None:
         sure -= _BY_GUESS if not wait.sure else _BY_RIVAL if wait.rival is not None else 0.0
-    return round(min(1.0, max(0.0, sure - _BY_MISSING * missing)), _DIGITS)
+    observed = 1 - or_zero(found.context.measures.lost_share)
+    return round(min(1.0, max(0.0, (sure - _BY_MISSING * missing) * observed)), _DIGITS)
 
 
 def _evidence(found: Accounting, limit: Limit, why: str | None, shown: AttributedTime | str | None) -> tuple[str, ...]:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ckptprof import units
-from ckptprof.cluster.fleet.annotations import PREFIX, Action, Annotation, Annotations
-from ckptprof.cluster.fleet.collisions import Collision, Collisions
-from ckptprof.cluster.fleet.fleet_costs import CostRow, Costs
-from ckptprof.cluster.fleet.limits import LimitRow, Limits
-from ckptprof.cluster.fleet.newest_steps import OVERDUE, NewestRow, NewestSteps
-from ckptprof.cluster.fleet.nodes import NodeRow, Nodes
-from ckptprof.cluster.fleet.runs import FleetAnswer
-from ckptprof.cluster.fleet.straggler_nodes import StragglerNode, Stragglers
+from ckptprof.cluster.annotations import PREFIX, Action, Annotation, Annotations
+from ckptprof.cluster.answers import (
+    Collision,
+    Collisions,
+    CostRow,
+    Costs,
+    FleetAnswer,
+    LimitRow,
+    Limits,
+    NewestRow,
+    NewestSteps,
+    NodeRow,
+    Nodes,
+    StragglerNode,
+    Stragglers,
+)
 from ckptprof.report.clean import clean, named
 from ckptprof.report.cluster.nodes_report import SLOW, clock
 from ckptprof.report.table import Cell, facts, number, paint, wrap
@@ -41,8 +49,9 @@ class Sheet(NamedTuple):
     notes: Sequence[str]
 
 
-def render_sheet(sheet: Sheet, result: FleetAnswer, *, width: int, colour: bool) -> str:
+def render(result: FleetAnswer, zone: timezone, *, width: int, colour: bool) -> str:
     """Return an answer as text that ends in a newline."""
+    sheet = _SHEETS[type(result)](result, zone)
     lines = facts([*sheet.facts, *(("Not read", clean(one)) for one in result.unread)], width, colour=colour)
     for title, rows in sheet.tables:
         lines += [""] * bool(lines)
@@ -54,8 +63,7 @@ def render_sheet(sheet: Sheet, result: FleetAnswer, *, width: int, colour: bool)
     return "\n".join([*lines, *[""] * bool(notes), *notes, ""])
 
 
-def stragglers(result: Stragglers) -> Sheet:
-    """Show the nodes that others waited for."""
+def _stragglers(result: Stragglers, _zone: timezone) -> Sheet:
     text = f"{units.count(result.of_several)} of {units.plural(result.checkpoints, 'checkpoint')} spanned several nodes"
     if result.within_clock_error:
         text += f"; for {units.count(result.within_clock_error)} the last node is not known: within clock error"
@@ -79,8 +87,7 @@ def _straggler(one: StragglerNode) -> list[Cell]:
     ]
 
 
-def costs(result: Costs) -> Sheet:
-    """Show the cost of checkpoints."""
+def _costs(result: Costs, _zone: timezone) -> Sheet:
     spent = [one.gpu_seconds for one in result.rows if one.gpu_seconds is not None]
     stalls = [one.stall_seconds for one in result.rows if one.stall_seconds is not None]
     text = f"{units.plural(result.checkpoints, 'checkpoint')} blocked training for {units.seconds(sum(stalls))}"
@@ -119,8 +126,7 @@ def _cost(one: CostRow, by: str) -> list[Cell]:
     ]
 
 
-def limits(result: Limits, zone: timezone) -> Sheet:
-    """Show the limits of checkpoints on each storage."""
+def _limits(result: Limits, zone: timezone) -> Sheet:
     tables = []
     for one in result.periods:
         at_ns, word = (one.until_ns, "Before") if one.since_ns is None else (one.since_ns, "From")
@@ -146,22 +152,21 @@ def _limit(one: LimitRow) -> list[Cell]:
     ]
 
 
-def newest(result: NewestSteps, zone: timezone) -> Sheet:
-    """Show the step that each job would restore."""
+def _newest(result: NewestSteps, zone: timezone) -> Sheet:
     late = sum(one.is_overdue or one.saved_ns is None for one in result.jobs)
     found = [("Overdue", f"{units.count(late)} of {units.plural(len(result.jobs), 'job')}")]
     notes = [
         "AGE: from the start of the newest complete save of a job to the last record of its nodes.",
-        f"A save is overdue after {OVERDUE} times the usual interval; whether a job has ended is not known.",
+        "A save is overdue after 2 times the usual interval; whether a job has ended is not known.",
     ]
     if result.restarts:
         each = units.seconds(result.node_seconds / result.restarts)
         found.append(("Restarts", f"{units.count(result.restarts)}: one per {each} of node time"))
         notes.append("BEST: Daly's interval, from the stall of a save and the time between restarts of as many nodes.")
-    return Sheet(found, [("", [_newest(one, zone) for one in result.jobs])], "No job saves.", notes)
+    return Sheet(found, [("", [_newest_row(one, zone) for one in result.jobs])], "No job saves.", notes)
 
 
-def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
+def _newest_row(one: NewestRow, zone: timezone) -> list[Cell]:
     late, saved_ns = "bold red" * bool(one.is_overdue), one.saved_ns
     age = number("AGE", one.age_seconds, units.seconds, late)
     return [
@@ -179,8 +184,7 @@ def _newest(one: NewestRow, zone: timezone) -> list[Cell]:
     ]
 
 
-def collisions(result: Collisions) -> Sheet:
-    """Show the jobs that save at the same time."""
+def _collisions(result: Collisions, _zone: timezone) -> Sheet:
     found = [("Based on", units.plural(result.checkpoints, "checkpoint"))]
     if result.elsewhere:
         where = "on local disks, in object stores or on unknown storage"
@@ -210,8 +214,7 @@ def _collision(one: Collision) -> list[Cell]:
     ]
 
 
-def nodes(result: Nodes, zone: timezone) -> Sheet:
-    """Show the differences between nodes."""
+def _nodes(result: Nodes, zone: timezone) -> Sheet:
     odd = sum(bool(one.odd) for one in result.nodes)
     silent = sum(one.silent_seconds is not None for one in result.nodes)
     hosts = len({one.host for one in result.nodes})
@@ -243,8 +246,7 @@ def _node(one: NodeRow, zone: timezone) -> list[Cell]:
     ]
 
 
-def annotated(result: Annotations) -> Sheet:
-    """Show the job comments, and whether they were written."""
+def _annotated(result: Annotations, _zone: timezone) -> Sheet:
     writes = result.is_written
     counts = Counter(_word(one, writes=writes) for one in result.jobs)
     found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "no Slurm jobs")]
@@ -271,3 +273,14 @@ def _word(one: Annotation, *, writes: bool) -> str:
     if one.error is not None:
         return "failed"
     return (writes and _DONE.get(one.action)) or _WORDS[one.action]
+
+
+_SHEETS: dict[type, Callable[[Any, timezone], Sheet]] = {
+    Stragglers: _stragglers,
+    Costs: _costs,
+    Limits: _limits,
+    NewestSteps: _newest,
+    Collisions: _collisions,
+    Nodes: _nodes,
+    Annotations: _annotated,
+}

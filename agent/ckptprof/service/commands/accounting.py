@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ckptprof.cluster.fleet.annotations import Action, Annotation, JobId, action
+from ckptprof.cluster.annotations import Action, Annotation, JobId, action
 from ckptprof.errors import CkptprofError
 from ckptprof_collectors.abandoned import run_program
 

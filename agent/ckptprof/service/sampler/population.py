@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ckptprof.service.sampler.rounds import SamplingRounds
@@ -35,9 +36,7 @@ PROGRAM_LOAD_BYTES = 64 << 10  # read within a second: a program is being loaded
 MAX_WATCHED = 1024
 MAX_ALERTED = 16  # processes, by one opened file
 MAX_KNOWN = 16384
-MAX_NEW_PER_POLL = (
-    128  # new processes per search that need the place of another; picked at random, so that none can hide
-)
+MAX_NEW_PER_POLL = 128  # new processes that need the place of another; picked at random, so that none can hide
 EXEC_AFTER_START_NS = 3_000_000_000  # so long a new process may exec another program,
 EXEC_AFTER_CHILD_NS = 1_000_000_000  # and so long one whose child has ended: a shell execs its last command
 SWEEP_SHARE = 0.004  # of a core, for the counters of processes that were idle when last read
@@ -77,10 +76,8 @@ class Population:
         self._transfers: dict[int, tuple[int, int]] = {}  # bytes at the last read, and its time
         self._active: set[int] = set()  # transferred bytes at the last read
         self._young: dict[int, int] = {}  # pid -> when it is no longer young
-        self._retained, self._max_retained = (
-            0,
-            max_retained_processes(MAX_KNOWN),
-        )  # of known processes, whose descriptors are retained
+        self._retained = 0  # known processes whose descriptors are retained
+        self._max_retained = max_retained_processes(MAX_KNOWN)
         self.unreadable = 0
         self.refused_count = 0
         self._reported: set[str] = set()
@@ -292,11 +289,11 @@ class Population:
 
     def charge_others(self, samples: Sequence[Sample], spent_ns: int) -> None:
         """Charge what a trace took to the users whose processes it reports and that are no candidates."""
-        files = [sample for sample in samples if isinstance(sample, FileActivity | FileLifeEvent)]
-        for sample in files:
-            watching = self.watched.get(sample.pid)
+        files = Counter(sample.pid for sample in samples if isinstance(sample, FileActivity | FileLifeEvent))
+        for pid, count in files.items():
+            watching = self.watched.get(pid)
             if watching is not None and not watching.is_candidate:
-                watching.payer.spend(spent_ns // len(files))
+                watching.payer.spend(spent_ns * count // files.total())
 
     def _update_candidates(self) -> None:
         self._candidate_groups = {one.process.group for one in self.watched.values() if one.has_signs}

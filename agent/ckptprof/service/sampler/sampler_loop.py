@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import msgspec
-import psutil
 
 from ckptprof import __version__
 from ckptprof.recording import Header, pack
@@ -103,7 +102,8 @@ class Sampler:
         if self._folders.reason is not None:
             self._pending.append(Unavailable("folders", self._folders.reason))
         self._counters = HealthCounters()
-        self.governor = Governor(options.cpu_budget, lambda: used_by(options.monitor_pids))
+        earlier_ns = used_by(options.monitor_pids) - used_by(())  # the recorder may have run for days
+        self.governor = Governor(options.cpu_budget, lambda: used_by(options.monitor_pids) - earlier_ns)
         self.on_budget: Callable[[bool], None] = lambda _: None  # called with whether the budget is kept, on a change
         self._burst_sampling = BurstSampling(fs, self.governor)
         self._skipped: Frame | None = None
@@ -128,7 +128,7 @@ class Sampler:
             wall_ns=time.time_ns(),
             ticks_per_second=os.sysconf("SC_CLK_TCK"),
             page_size=self._page_bytes,
-            cores=psutil.cpu_count(),
+            cores=os.cpu_count(),
             monitor_pids=(os.getpid(), *self._options.monitor_pids),
             note=self._options.note,
         )
@@ -393,10 +393,13 @@ class Sampler:
         if not frame.samples:
             self._skipped = frame
             return
+        lost = self._output.dropped_count
         if self._skipped is not None:
             self._output.put(pack(self._skipped))
             self._skipped = None
         self._output.put(pack(frame))
+        if self._output.dropped_count > lost:
+            self._next_health_ns = frame.at_ns  # reported by the next frame
 
     def _wait(self, due_ns: int) -> None:
         while (left_ns := due_ns - time.monotonic_ns()) > 0:
@@ -407,16 +410,17 @@ class Sampler:
                 return
             if ready:
                 now_ns = time.monotonic_ns()
+                fast = self.governor.allows("fast sampling")
                 with RAISED:
                     if self._tracing.fileno() in ready:  # a full ring buffer must not wait for the tick
                         mapped = self._read_trace(now_ns, time.time_ns() - now_ns, self._pending)
-                        due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz)) if mapped else due_ns
+                        if mapped and fast:
+                            due_ns = min(due_ns, now_ns + int(_SECOND_NS / self._options.burst_hz))
                     self._pending.extend(self._folder_events())
-                if self._folders.is_woken:
+                if self._folders.is_woken and fast:
                     return
-                self._pause(
-                    min(TRACED_EVENT_PAUSE_NS if self._tracing.is_complete(now_ns) else EVENT_PAUSE_NS, due_ns - now_ns)
-                )
+                pause_ns = TRACED_EVENT_PAUSE_NS if self._tracing.is_complete(now_ns) else EVENT_PAUSE_NS
+                self._pause(min(pause_ns, due_ns - now_ns) if fast else due_ns - now_ns)
 
     def _pause(self, calm_ns: int) -> None:
         """Let folder events wait for a while; the recorder's commands and the trace end the pause."""

@@ -1,1 +1,1 @@
-"""Takes what the agent stores to a server: a process of its own, which reads the agent's database and nothing else."""
+"""Ships what the agent stores to a fleet: a process of its own, which reads the agent's database and nothing else."""

@@ -41,14 +41,14 @@ def writes_whole_memory(event: EventContext) -> bool:
 def is_process_unknown(event: EventContext) -> bool:
     """End of all its processes before they were described."""
     ended = event.world.ended
-    return event.world.runtimes(event.processes) is None and all(one in ended for one in event.processes)
+    return event.world.runtimes(event.producers) is None and all(one in ended for one in event.producers)
 
 
 def computes(event: EventContext) -> bool:
     """CPU time of a writer in its own code, not in file I/O: it computes what it writes."""
     if not event.writes or recurrence.is_row_of_data(event):
         return False
-    for process in event.processes:
+    for process in event.producers:
         share = event.world.usage.user_time(process, event.start_ns)
         if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= _MIN_BUSY_SHARE:
             return True

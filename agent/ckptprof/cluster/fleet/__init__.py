@@ -1,1 +1,0 @@
-"""Pure: answers to fleet questions from merged checkpoints."""
