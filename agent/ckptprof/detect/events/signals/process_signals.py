@@ -8,7 +8,7 @@ from ckptprof.detect.events.signals import recurrence
 from ckptprof.detect.tolerances import FEW, HEADER_BYTES, is_same_state_size
 from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
-_MIN_BUSY_SHARE = 0.4  # of a core, in its own code
+_MIN_BUSY_SHARE = 0.15  # of a core, in its own code: on a crowded host it gets no more
 _MIN_LIFE_NS = 3_000_000_000  # outside the writing; less is no evidence
 
 
