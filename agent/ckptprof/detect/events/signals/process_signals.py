@@ -8,7 +8,8 @@ from ckptprof.detect.events.signals import recurrence
 from ckptprof.detect.tolerances import FEW, HEADER_BYTES, is_same_state_size
 from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
-_MIN_BUSY_SHARE = 0.15  # of a core, in its own code: on a crowded host it gets no more
+_MIN_BUSY_SHARE = 0.4  # of a core, in its own code
+_MIN_BUSY_SHARE_ALONE = 0.15  # without a library that waits for a GPU: on a crowded host it gets no more
 _MIN_LIFE_NS = 3_000_000_000  # outside the writing; less is no evidence
 
 
@@ -48,9 +49,11 @@ def computes(event: EventContext) -> bool:
     """CPU time of a writer in its own code, not in file I/O: it computes what it writes."""
     if not event.writes or recurrence.is_row_of_data(event):
         return False
+    is_alone = event.world.has_no_ml_library(event.producers)
     for process in event.producers:
         share = event.world.usage.user_time(process, event.start_ns)
-        if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= _MIN_BUSY_SHARE:
+        least_share = _MIN_BUSY_SHARE_ALONE if is_alone else _MIN_BUSY_SHARE
+        if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= least_share:
             return True
     return False
 
