@@ -27,6 +27,7 @@ FAULTS = (  # `accused`: causes with a remedy of their own, which the second rou
     Case("bz2", "packed", remedy=_RAW, size_mb=8, seconds=1.0),
     Case("npz, compressed", "squeezed", remedy="npz", size_mb=24, seconds=1.0),
     Case("numbers pickled one by one", "pickled", remedy=_RAW, size_mb=160, seconds=1.0),
+    Case("three threads run Python", "contended", remedy="pickled", size_mb=64, seconds=1.0),
     Case("a sync for each row", "journaled", remedy="synced", size_mb=6, ground="few writes", seconds=1.0),
     Case("a sync for each file", "synced-files", remedy="synced", size_mb=64, seconds=1.0),
     Case("O_SYNC", "synced-each-call", remedy="synced", size_mb=6, ground="few writes", seconds=1.0),

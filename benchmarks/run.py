@@ -19,6 +19,7 @@ QUICK: dict[str, list[str]] = {
     "report": ["--days", "0.5", "--ranks", "4", "--many", "100", "--runs", "1"],
     "lateness": ["--seconds", "2", "--rates", "10", "--busy", "1"],
     "score": ["--loads", "alone", "--only", "sync: control"],
+    "gains": ["--loads", "alone", "--only", "a sync for each file"],
     "soak": ["--minutes", "0.05", "--every", "2", "--levels", "poll", "--formats", "npz", "--tasks", "cp into", "mail"],
     "files_cost": ["--files", "300"],
     "fleet": ["--nodes", "64", "--days", "1"],

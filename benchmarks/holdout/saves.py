@@ -216,6 +216,23 @@ def pickled(state: State, path: Path) -> None:
     write(path, buffer.getbuffer())
 
 
+def contended(state: State, path: Path) -> None:
+    """Pickle while three other threads run Python."""
+    over = threading.Event()
+
+    def spin() -> None:
+        while not over.is_set():
+            sum(range(1000))
+
+    spinning = [threading.Thread(target=spin) for _ in range(3)]
+    for one in spinning:
+        one.start()
+    pickled(state, path)
+    over.set()
+    for one in spinning:
+        one.join()
+
+
 def packed(state: State, path: Path) -> None:
     """Compress on the way."""
     with bz2.open(path, "wb", compresslevel=1) as stream:
@@ -352,6 +369,7 @@ SAVES = named(
         summed_before,
         locked,
         pickled,
+        contended,
         packed,
         gzipped,
         squeezed,

@@ -59,7 +59,7 @@ ELSEWHERE = {
     "ceiling": "tests/cli/test_cli_ceiling.py",
     "capture FILE": "tests/service/commands/test_capture_command.py",
 }
-MENTIONED = {"capture", "replay", "ceiling"}  # "a file that `ckptprof capture` wrote": a name, not a line to type
+MENTIONED = {"capture", "replay", "ceiling", "fleet"}  # "a file that `ckptprof capture` wrote": a name, no command line
 SERVICE_STATUS = {0, 1, 3, 4}  # it runs, systemd does not answer here, it is not installed, it does not run
 FOREIGN_OPTIONS = {"--now", "--upgrade"}  # of systemctl and pip
 

@@ -23,6 +23,7 @@ from catalogue import CASES  # noqa: E402 - found by the line above
 
 import contenders  # noqa: E402 - likewise
 from contenders import Count, StoppedError, computing, logging_lines, proving, scraping, sleepers  # noqa: E402 - likewise
+from gains import FAULTS  # noqa: E402 - likewise
 from proofs import attackers, attacks  # noqa: E402 - likewise
 from run import QUICK  # noqa: E402 - likewise
 
@@ -57,11 +58,12 @@ def test_each_case_of_the_hold_out_has_its_job_and_each_job_its_case() -> None:
     for case in CASES:
         named.setdefault(case.job.removesuffix(".py"), set()).add(case.way.replace("-", "_"))
     ways = named.pop("job") - {"none"}
+    ways.update(way.replace("-", "_") for fault in FAULTS for way in (fault.way, fault.remedy))
 
     assert len({case.name for case in CASES}) == len(CASES)
     assert all(functions(job) == jobs for job, jobs in named.items())
     assert ways == functions(*WAYS) - {"old_folders", "tensors", "write_slowly"}
-    assert {case.beside for case in CASES} - {""} == functions("others")
+    assert {case.beside for case in (*CASES, *FAULTS)} - {""} == functions("others")
 
 
 def test_make_bench_runs_every_benchmark() -> None:

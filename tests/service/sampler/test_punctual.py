@@ -36,11 +36,11 @@ BUDGETED = """
 import os
 from ckptprof.service.sampler import entry_point
 
-thread = entry_point.RealTimeThread()
-thread.run()
+(thread := entry_point.RealTimeThread()).run()
 for is_within in (True, False, True):
     thread.set_within_budget(is_within)
-    print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK)
+    print(os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, flush=True)
+os._exit(0)  # as the sampler does: an interpreter that ends has no handler for SIGXCPU
 """
 
 

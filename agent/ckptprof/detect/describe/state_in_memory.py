@@ -62,8 +62,10 @@ class StateInMemory:
         changes = self._usage.memory_changes(self._process, max(since_ns, first_ns - 2 * BASELINE_REACH_NS), first_ns)
         changes = [one for one in changes if one.start_ns >= since_ns]
         start_ns = self._released_since_ns(first_ns, size)
-        is_released = start_ns is not None and start_ns > since_ns  # else it allocated memory ever since
-        build_span = (start_ns, first_ns) if is_released else find_build_before(changes, first_ns, size)
+        if start_ns is not None and start_ns > since_ns:
+            build_span: Span | None = (start_ns, first_ns)
+        else:  # it allocated memory ever since
+            build_span = find_build_before(changes, first_ns, size)
         if build_span is None:
             return []
         self.copy_buffer_bytes, self.build_ns = size, first_ns - build_span[0]

@@ -46,16 +46,16 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
     starts = [part.start_ns for part in targets]
     found: dict[int, tuple[Transfer, Transfer, Transfer]] = {}  # by target: target, staging file, the read of it
     for staging in targets:
-        reading = _reading_of(staging, readings.get(staging.file, []), dropped)
-        if reading is None:
+        read_back = _reading_of(staging, readings.get(staging.file, []), dropped)
+        if read_back is None:
             continue
         first = bisect_left(starts, staging.end_ns - STAMP_TOLERANCE_NS)
-        last = bisect_right(starts, reading.end_ns + STAMP_TOLERANCE_NS)
-        target = _target_of(staging, reading, targets[first : min(last, first + MAX_PER_ITEM)], claimed)
+        last = bisect_right(starts, read_back.end_ns + STAMP_TOLERANCE_NS)
+        target = _target_of(staging, read_back, targets[first : min(last, first + MAX_PER_ITEM)], claimed)
         if target is not None:
-            found[id(target)] = target, staging, reading
-            dropped.update((id(staging), id(reading)))
-            claimed.update((id(staging), id(reading), id(target)))
+            found[id(target)] = target, staging, read_back
+            dropped.update((id(staging), id(read_back)))
+            claimed.update((id(staging), id(read_back), id(target)))
     for target, staging, reading in found.values():
         target.merge_staging(staging, reading)
     return [part for part in written if id(part) not in dropped], [part for part in read if id(part) not in dropped]
