@@ -9,7 +9,7 @@ from itertools import pairwise
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, group_parts, second_copy_gap_ns
 from ckptprof.detect.events.lifecycle import LONGEST_CLOSING_NS, patience_ns
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_no_checkpoint
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
@@ -113,9 +113,9 @@ class CandidateGatherer:
         return owner
 
     def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
-        """Find processes that read what others of their job have just written, and then write less: they convert it.
+        """Find processes that only read what others of their job have just written, and write less: they convert it.
 
-        One that writes as much joins or copies it.
+        One that writes as much, or wrote before, joins or copies it.
         """
         writers: dict[FileKey, set[ProcessKey]] = {}
         by_process: dict[ProcessKey, list[Transfer]] = {}
@@ -127,9 +127,10 @@ class CandidateGatherer:
             span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
             read = self._recent.transfers_between(process, *span, writes=False)
             others = [one for one in read if self._is_by_others_of_job(process, writers.get(one.file, ()))]
+            since_ns = min((one.first_ns for one in others), default=0)
+            before = sum(one.size_in_use for one in own if one.first_ns < since_ns)
             read_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in others)
-            is_after = others and max(one.first_ns for one in own) >= min(one.first_ns for one in others)
-            if is_after and sum(one.size_in_use for one in own) < MOST_SHARE * read_bytes:
+            if before < HEADER_BYTES and before < sum(one.size_in_use for one in own) < MOST_SHARE * read_bytes:
                 found.add(process)
         return found
 
