@@ -126,7 +126,7 @@ class CandidateGatherer:
         for process, own in by_process.items() if len(by_process) > 1 else ():
             span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
             read = self._recent.transfers_between(process, *span, writes=False)
-            others = [one for one in read if self._is_by_others_of_job(process, writers.get(one.file, ()))]
+            others = [one for one in read if self._is_others(writers.get(one.file, ()), process)]
             since_ns = min((one.first_ns for one in others), default=0)
             before = sum(one.size_in_use for one in own if one.first_ns < since_ns)
             read_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in others)
@@ -134,7 +134,7 @@ class CandidateGatherer:
                 found.add(process)
         return found
 
-    def _is_by_others_of_job(self, process: ProcessKey, writers: Collection[ProcessKey]) -> bool:
+    def _is_others(self, writers: Collection[ProcessKey], process: ProcessKey) -> bool:
         return process not in writers and self._jobs.job_of(process) in map(self._jobs.job_of, writers)
 
     def _is_awaited(self, transfer: Transfer) -> bool:
