@@ -425,3 +425,21 @@ def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
     stage.write(other, f"/run/other/{path}", 6.4 + pause_s, 0.3, size, magic=None)
 
     assert [one.kind for one in stage.play(40)] == kinds
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_who_makes_thumbnails_of_what_its_parent_leaves_is_no_later_run_of_it(*, trace: bool) -> None:
+    """One program in two processes: what one writes and the other reads, to write less at once, is data to both."""
+    stage = Stage(trace=trace)
+    camera = stage.process(program="photos.py", runtimes=("numpy",))
+    for number in range(5):
+        at_s, name = 4.0 + 4 * number, f"/data/IMG_{number:04d}"
+        child = stage.process(
+            200 + number, program="photos.py", runtimes=("numpy",), parent_pid=100, is_fork=False, born_s=at_s + 0.5,
+            exit_s=at_s + 3,
+        )  # fmt: skip
+        stage.write(camera, f"{name}.raw", at_s, 0.3, 24 * MIB, magic=None)
+        stage.map(child, f"{name}.raw", at_s + 1, 0.2, 24 * MIB)
+        stage.write(child, f"{name}.gray", at_s + 1.5, 0.1, 3 * MIB, magic=None)
+
+    assert stage.play(40) == []

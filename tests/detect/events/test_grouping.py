@@ -365,17 +365,20 @@ def test_a_file_that_stays_open_does_not_hold_up_a_save_for_ever() -> None:
 
 
 @LEVELS
-def test_what_else_a_job_writes_above_its_saves_is_no_part_of_them(traced: bool) -> None:  # noqa: FBT001 - a parameter
+@pytest.mark.parametrize(("name", "steps"), [("step_{}.pt", [1, 2]), ("last.pt", [None, None])])
+def test_what_else_a_job_writes_above_its_saves_is_no_part_of_them(
+    name: str, steps: list[int | None], *, traced: bool
+) -> None:
     """A data base, or a file of an unknown kind, in the folder that holds the folder of the saves."""
     stage = Stage(hz=10, trace=traced)
     job = stage.process()
     stage.write(job, "/run/xdb", 0.5, 14.0, 30 * MIB, magic=b"SQLite format 3\0")
     for step in (1, 2):
-        stage.write(job, f"/run/ckpt/step_{step}.pt", 2.0 + 5 * step, 1.0, 40 * MIB)
+        stage.write(job, "/run/ckpt/" + name.format(step), 2.0 + 5 * step, 1.0, 40 * MIB)
 
     found = stage.play(30)
 
-    assert saves(found) == [(1, 1), (2, 1)]
+    assert saves(found) == [(step, 1) for step in steps]
     assert len({save.uid for save in found}) == 2
 
 

@@ -150,14 +150,14 @@ def test_what_is_read_to_be_stripped_is_no_restore(trace: bool, pause_s: float, 
 
 
 @pytest.mark.parametrize("trace", [False, True])
-@pytest.mark.parametrize("mapped", [False, True])
-def test_shards_that_one_rank_joins_are_one_save_of_twice_the_bytes(*, mapped: bool, trace: bool) -> None:
+@pytest.mark.parametrize(("mapped", "name"), [(False, "shard_{}.npy"), (True, "shard_{}.npy"), (False, "{}")])
+def test_shards_that_one_rank_joins_are_one_save_of_twice_the_bytes(*, mapped: bool, name: str, trace: bool) -> None:
     """It reads what all ranks have just written, maps it until the next save, and writes it as a whole."""
     stage = Stage(trace=trace, faults=True)
     ranks = [stage.process(100 + number, parent_pid=100) for number in range(3)]
     for step in (1, 2):
         at_s, folder = 8.0 * step, f"{RUN}/iter_{step}"
-        shards = [f"{folder}/shard_{number}.npy" for number in range(3)]
+        shards = [f"{folder}/{name.format(number)}" for number in range(3)]
         for rank, path in zip(ranks, shards, strict=True):
             stage.write(rank, path, at_s, 0.4, SIZE, magic=None)
         for number, path in enumerate(shards):
@@ -165,7 +165,7 @@ def test_shards_that_one_rank_joins_are_one_save_of_twice_the_bytes(*, mapped: b
                 stage.map(ranks[0], path, at_s + 0.45 + 0.1 * number, 0.1, SIZE, unmapped_s=at_s + 8.3)
             else:
                 stage.read(ranks[0], path, at_s + 0.45 + 0.1 * number, 0.1, SIZE, from_disk=False)
-        stage.write(ranks[0], f"{folder}/weights.npy", at_s + 0.9, 0.6, 3 * SIZE, magic=None)
+        stage.write(ranks[0], f"{folder}/weights.npy", at_s + 0.42, 1.08, 3 * SIZE, magic=None)
 
     found = stage.play(40)
 
@@ -173,3 +173,22 @@ def test_shards_that_one_rank_joins_are_one_save_of_twice_the_bytes(*, mapped: b
     assert [one.bytes for one in found] == pytest.approx([6 * SIZE] * 2, rel=0.02)
     assert [(one.end_ns - one.start_ns) / SECOND_NS for one in found] == pytest.approx([1.5, 1.5], abs=0.1)
     assert [[extra.reason for extra in one.overheads] for one in found] == [["consolidation"]] * 2
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("exported", [MIB // 64, 2 * MIB, 10 * MIB])
+def test_a_child_that_evaluates_or_exports_what_was_saved_is_no_writer_of_it(*, exported: int, trace: bool) -> None:
+    """It reads the state and takes seconds to write less into the same folder: the save had ended, and training not."""
+    stage = Stage(trace=trace)
+    trainer, child = stage.process(), stage.process(200, parent_pid=100)
+    for step in (1, 2):
+        at_s, folder = 10.0 * step, f"{RUN}/checkpoint_{step}000"
+        stage.write(trainer, f"{folder}/state.npz", at_s, 0.4, SIZE, magic=None)
+        stage.read(child, f"{folder}/state.npz", at_s + 0.6, 0.4, SIZE, from_disk=False)
+        stage.write(child, f"{folder}/exported.npz", at_s + 1.2, 5.0, exported, magic=None, call_bytes=MIB // 64)
+
+    found = stage.play(50)
+
+    saves = [one for one in found if one.kind is not Kind.COPY]
+    assert [(one.kind, one.files, one.bytes) for one in saves] == [(Kind.SAVE, 1, SIZE)] * 2
+    assert [(one.end_ns - one.start_ns) / SECOND_NS for one in saves] == pytest.approx([0.4] * 2, abs=0.1)

@@ -94,3 +94,18 @@ def test_numbered_files_that_numpy_saves_again_and_again_are_no_download(monkeyp
         stage.write(trainer, f"/run/checkpoints/step_{number}.npy", 5.0 + 5 * number, 0.3, SIZE, magic=NUMPY)
 
     assert [save.step for save in stage.play(25)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("came_bytes", "kinds"), [(3 * SIZE, {Kind.COPY}), (None, {Kind.COPY}), (MIB, {Kind.SAVE})])
+def test_what_has_the_name_of_a_download_came_by_the_network(
+    monkeypatch: pytest.MonkeyPatch, came_bytes: int | None, kinds: set[Kind]
+) -> None:
+    """Whole files are renamed so by whoever cares for them: while nothing comes in, a process with numpy saves."""
+    monkeypatch.setattr(Devices, "received_bytes", lambda *_: came_bytes)
+    stage = Stage()
+    who = stage.process(program="fit.py", runtimes=("numpy",))
+    for number in range(3):
+        path = f"/run/table-v{number}.safetensors"
+        stage.write(who, f"{path}.incomplete", 6.0 + 8 * number, 1.0, SIZE, magic=SAFETENSORS, rename_to=path)
+
+    assert {one.kind for one in stage.play(60)} == kinds

@@ -134,13 +134,14 @@ class EventContext:
         changes = (usage.memory_changes(process, *span) for process in self.processes)
         return sum(max((change.level_bytes for change in one), default=0) for one in changes)
 
-    def is_saved_elsewhere(self, path: str) -> bool:
-        """Return True if another job saved a file: another program, or one that still runs."""
-        author, ended = self.known.history.author_of(path), self.world.ended
-        if author is None or author.is_rejected or self.job in map(self.world.jobs.job_of, author.processes):
+    def is_made_by_others(self, path: str) -> bool:
+        """Return True if other processes wrote a file: another program, or some that still run. Of a save no data."""
+        author, world = self.known.history.author_of(path), self.world
+        if author is None or (self.writes and author.is_rejected) or author.processes & self.history_event.processes:
             return False
-        is_alive = any(ended.get(one, self.start_ns) >= self.start_ns for one in author.processes)
-        return is_alive or author.programs.isdisjoint(self.world.programs(self.processes))
+        living = (one for one in author.processes if world.ended.get(one, self.start_ns) >= self.start_ns)
+        is_alive = any(world.jobs.info(one) is not None for one in living)
+        return is_alive or author.programs.isdisjoint(world.programs(self.processes))
 
     @cached_property
     def history_event(self) -> HistoryEvent:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
 
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, group_parts, second_copy_gap_ns
 from ckptprof.detect.events.lifecycle import LONGEST_CLOSING_NS, patience_ns
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, LITTLE_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_no_checkpoint
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
-from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after
 from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import clip, merged
@@ -23,7 +23,7 @@ MANY_PARTS = 2_000  # few saves have more files under names of no framework
 _MAX_PARTS = 10_000  # 5 KB each: no candidate with more waits for its end
 _MAX_NAMED_PARTS = 250_000  # under a checkpoint's name
 
-_Owner = tuple[str, bool]  # (job, is by a tool that it does not wait for): such a `cp` is no writer of its saves
+_Owner = tuple[str, bool]  # (job, is by a tool that it does not wait for, or by a converter): no writer of its saves
 _BothDirections = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
@@ -44,6 +44,7 @@ class CandidateGatherer:
         self._transfers = transfers
         self._estimates = transfers.estimates
         self._recent = transfers.recent
+        self._converters: set[ProcessKey] = set()
 
     def gather(self, waiting: list[Transfer], still_open: Sequence[Transfer]) -> list[Candidate]:
         """Return the candidates of waiting transfers, earliest first, with open transfers that may belong to them.
@@ -67,6 +68,7 @@ class CandidateGatherer:
     ) -> tuple[dict[_Owner, _BothDirections], list[Transfer]]:
         """Return the transfers of each owner, and those with nothing of a checkpoint."""
         self._estimates.begin_round()
+        self._converters = self._find_converters([one for one in transfers if one.writes])
         transferred: dict[_Owner, _BothDirections] = {}
         irrelevant = []
         for transfer in transfers:
@@ -107,8 +109,33 @@ class CandidateGatherer:
         if owner is None:
             process = transfer.process
             carries = self._jobs.is_tool(process) and not self._is_awaited(transfer)
-            owner = owners[process] = self._jobs.job_of(process), carries
+            owner = owners[process] = self._jobs.job_of(process), carries or process in self._converters
         return owner
+
+    def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
+        """Find processes that only read what others of their job have just written, and write less: they convert it.
+
+        One that writes as much, or wrote before, joins or copies it.
+        """
+        writers: dict[FileKey, set[ProcessKey]] = {}
+        by_process: dict[ProcessKey, list[Transfer]] = {}
+        for one in written:
+            writers.setdefault(one.file, set()).add(one.process)
+            by_process.setdefault(one.process, []).append(one)
+        found = set()
+        for process, own in by_process.items() if len(by_process) > 1 else ():
+            span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
+            read = self._recent.transfers_between(process, *span, writes=False)
+            others = [one for one in read if self._is_others(writers.get(one.file, ()), process)]
+            since_ns = min((one.first_ns for one in others), default=0)
+            before = sum(one.size_in_use for one in own if one.first_ns < since_ns)
+            read_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in others)
+            if before < HEADER_BYTES and before < sum(one.size_in_use for one in own) < MOST_SHARE * read_bytes:
+                found.add(process)
+        return found
+
+    def _is_others(self, writers: Collection[ProcessKey], process: ProcessKey) -> bool:
+        return process not in writers and self._jobs.job_of(process) in map(self._jobs.job_of, writers)
 
     def _is_awaited(self, transfer: Transfer) -> bool:
         """Return True if the trainer that started a tool hardly ran while that transferred: it waits for it."""

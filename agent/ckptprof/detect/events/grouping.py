@@ -126,12 +126,12 @@ def _is_same_save(earlier: Candidate, later: Candidate, pause_ns: PauseFunction)
         return False
     if later.writes and all(part.name.commit for part in later.parts):
         return gap_ns <= CERTAIN_GAP_NS
-    if _is_alias(later) or _is_alias(earlier):
-        return gap_ns <= (second_copy_gap_ns(earlier) if _is_second_copy(earlier, later) else LOOSE_GAP_NS)
     if not _is_known(earlier) or not _is_known(later):  # it is in the other's folder, or not part of it
         known, unknown = (later, earlier) if _is_known(later) else (earlier, later)
         own = "#" not in known.directory and _is_known(known) and _is_inside(_folder_of(unknown), _folder_of(known))
         return gap_ns <= 0 and own
+    if _is_alias(later) or _is_alias(earlier):
+        return gap_ns <= (second_copy_gap_ns(earlier) if _is_second_copy(earlier, later) else LOOSE_GAP_NS)
     return gap_ns <= CONCURRENT_NS or (gap_ns <= CERTAIN_GAP_NS and pause_ns(earlier, later) <= CONCURRENT_NS)
 
 

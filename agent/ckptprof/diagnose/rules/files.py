@@ -143,7 +143,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="staging-copy",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE),
-        saving=extra_writes("staging", "consolidation"),
+        saving=extra_writes("staging"),
         remedy="set TMPDIR to a directory on the target file system, so that a rename replaces the copy",
         reference="Lightning-AI/pytorch-lightning#21253 and #20270",
         without="written once",

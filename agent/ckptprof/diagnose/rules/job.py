@@ -8,6 +8,7 @@ from ckptprof.diagnose.rules.rule import (
     MIN_EXTRA_SHARE,
     CauseRule,
     Words,
+    extra_writes,
     in_background,
     is_restore,
     is_save,
@@ -105,6 +106,15 @@ RULES: tuple[CauseRule, ...] = (
         },
         reference="huggingface/accelerate#4099 (62 min at 16 ranks), PR#4105; dlrover#985",
         without="saved in shards",
+    ),
+    # One rank reads what all have just written, and writes it again as a whole.
+    CauseRule(
+        name="joined",
+        limits=(Limit.STRAGGLER, Limit.SINGLE_WRITER, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE),
+        saving=extra_writes("consolidation"),
+        remedy="keep the parts that the ranks wrote as the checkpoint, and join them after training",
+        reference="torch.distributed.checkpoint's HuggingFaceStorageWriter(enable_consolidation=True)",
+        without="without joining its parts",
     ),
     # One rank ends long after the others.
     CauseRule(

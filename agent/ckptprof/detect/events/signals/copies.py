@@ -67,14 +67,16 @@ def _find_counterparts(event: EventContext) -> list[Transfer]:
 
 
 def _find_converted(event: EventContext) -> list[Transfer]:
-    """Return what it is made from, or what was made from it at once: a checkpoint of another job, or a tenth of one."""
+    """Return the saves of other processes that it is made from, or what was made from it at once: a tenth at least."""
     since_ns, until_ns = (LOOSE_GAP_NS, 0) if event.writes else (0, LOOSE_GAP_NS)
     window, recent = (event.start_ns - since_ns, event.end_ns + until_ns), event.known.transfers.recent
     nearby = (recent.transfers_between(process, *window, writes=not event.writes) for process in event.first_processes)
     others = [one for own in nearby for one in own if one.file not in event.own_files]
-    read, written = (others, event.parts) if event.writes else (event.parts, others)
-    saved_bytes = sum(one.size_in_use for one in read if event.is_saved_elsewhere(one.path))
-    return others if 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in written) else []
+    saved = [one for one in (others if event.writes else event.parts) if event.is_made_by_others(one.path)]
+    saved_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in saved)
+    if event.writes:
+        return saved if saved_bytes >= LITTLE_SHARE * event.bytes else []
+    return others if 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in others) else []
 
 
 def _is_of_another_step(part: Transfer, other: Transfer) -> bool:

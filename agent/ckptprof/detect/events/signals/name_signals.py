@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.signal_values import SignalMatch
+from ckptprof.detect.tolerances import CONCURRENT_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.file_formats import (
     COMPRESSED,
@@ -79,18 +80,21 @@ def foreign_kind(event: EventContext) -> str | None:
 
 
 def is_downloaded(event: EventContext) -> bool:
-    """Location in a model hub's cache, or the name of an unfinished download.
+    """Location in a model hub's cache, or the name of an unfinished download while as much came by the network.
 
     Saves have such names, too, until they are complete: those of trainers, or of processes with numpy that count steps.
     """
     runtimes = event.world.runtimes(event.processes) or frozenset()
     counts_steps = event.candidate.step is not None and bool(runtimes & NUMERIC_RUNTIMES)
+    span = event.start_ns - CONCURRENT_NS, event.end_ns
+    received = event.world.devices.received_bytes(*span, event.largest_paths[0])
+    is_local = received is not None and received < LITTLE_SHARE * event.bytes
 
     def is_download(part: Transfer) -> bool:
         paths = (part.path, part.earlier_path or "")
         if any(map(CACHES_OF_HUBS.search, paths)):
             return True
-        if event.is_training or counts_steps or (part.name.hint and is_temporary_of_framework(paths[1])):
+        if event.is_training or counts_steps or is_local or (part.name.hint and is_temporary_of_framework(paths[1])):
             return False
         return any(map(UNFINISHED_DOWNLOADS.search, paths))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.signal_values import SignalMatch
 from ckptprof.detect.events.signals import recurrence
-from ckptprof.detect.tolerances import ALL_SHARE, HEADER_BYTES, is_same_state_size
+from ckptprof.detect.tolerances import FEW, HEADER_BYTES, is_same_state_size
 from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
 _MIN_BUSY_SHARE = 0.4  # of a core, in its own code
+_MIN_BUSY_SHARE_ALONE = 0.15  # without a library that waits for a GPU: on a crowded host it gets no more
 _MIN_LIFE_NS = 3_000_000_000  # outside the writing; less is no evidence
 
 
@@ -34,8 +35,8 @@ def writes_whole_memory(event: EventContext) -> bool:
     """One size at even periods, most of the memory: results are a part of it, films and pictures differ in size."""
     if recurrence.period_text(event) is None or not computes(event):
         return False
-    is_same_size = is_same_state_size(event.series[-1].bytes, event.bytes, ALL_SHARE)
-    return is_same_size and 0 < event.memory_bytes < 2 * event.bytes
+    is_one_size = all(is_same_state_size(one.bytes, event.bytes) for one in event.series[-FEW:])
+    return is_one_size and 0 < event.memory_bytes < 2 * event.bytes
 
 
 def is_process_unknown(event: EventContext) -> bool:
@@ -48,9 +49,11 @@ def computes(event: EventContext) -> bool:
     """CPU time of a writer in its own code, not in file I/O: it computes what it writes."""
     if not event.writes or recurrence.is_row_of_data(event):
         return False
+    is_alone = event.world.has_no_ml_library(event.producers)
     for process in event.producers:
         share = event.world.usage.user_time(process, event.start_ns)
-        if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= _MIN_BUSY_SHARE:
+        least_share = _MIN_BUSY_SHARE_ALONE if is_alone else _MIN_BUSY_SHARE
+        if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= least_share:
             return True
     return False
 

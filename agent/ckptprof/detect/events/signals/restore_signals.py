@@ -134,28 +134,28 @@ def _is_part_of_save(event: EventContext) -> bool:
     """
     sizes = {part.path: part.size_in_use for part in event.parts}
     folders = {folder for part in event.parts for folder in (part.folder, part.name.directory)}
-    start_ns, window = event.start_ns, (event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS)
+    window = event.start_ns - LOOSE_GAP_NS, event.end_ns + LOOSE_GAP_NS
 
     def written_nearby(process: ProcessKey) -> list[Transfer]:
         found = event.known.transfers.recent.transfers_between(process, *window, writes=True)
         near = (one for one in found if not folders.isdisjoint((one.folder, one.name.directory)))
-        return [one for one in near if one.name.framework or one.name.hint]
+        return [one for one in near if one.name.framework or one.name.hint or one.path in sizes]
+
+    def is_after(one: Transfer) -> bool:
+        starts_before = (one.start_ns or one.first_ns) < event.start_ns
+        return not starts_before or (one.path not in sizes and max(one.end_ns, one.last_ns) > event.start_ns)
 
     nearby = list(map(written_nearby, event.first_processes))
-    if not all(any(_start_ns(one) >= start_ns for one in own) for own in nearby):
+    if not all(any(map(is_after, own)) for own in nearby):
         return False
     nearby += map(written_nearby, event.world.job_processes(event.processes[0])[:MAX_PER_ITEM])
     every = list(itertools.chain.from_iterable(nearby))
-    after = [one for one in every if _start_ns(one) >= start_ns]
+    after = list(filter(is_after, every))
     if rewritten := [one for one in after if one.path in sizes]:
         return all(one.stored_size < (1 - SIMILAR_SHARE) * sizes[one.path] for one in rewritten)
-    before_files = {one.file for one in every if _start_ns(one) < start_ns}
+    before_files = {one.file for one in every if not is_after(one)}
     is_same_step = len({one.name.step for one in every} - {None}) <= 1
     return bool(before_files) and before_files.isdisjoint(one.file for one in after) and is_same_step
-
-
-def _start_ns(written: Transfer) -> int:
-    return written.start_ns or written.first_ns
 
 
 def is_read_as_data_set(event: EventContext) -> bool:
