@@ -443,3 +443,22 @@ def test_who_makes_thumbnails_of_what_its_parent_leaves_is_no_later_run_of_it(*,
         stage.write(child, f"{name}.gray", at_s + 1.5, 0.1, 3 * MIB, magic=None)
 
     assert stage.play(40) == []
+
+
+def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy() -> None:
+    """Polled, the child only seems to copy: it reads as much as it writes, at the same time, and from no file."""
+    stage = Stage()
+    trainer = stage.process(runtimes=("numpy",))
+    for number in range(3):
+        at_s = 5.0 + 6 * number
+        child = stage.process(
+            200 + number, born_s=at_s - 0.2, start_ticks=600_000 + number, exit_s=at_s + 1.2, parent_pid=100,
+            program="python3", runtimes=("numpy",),
+        )  # fmt: skip
+        stage.write(trainer, "/pipe", at_s, 1.0, 100 * MIB)
+        stage.read(child, "/pipe", at_s, 1.0, 100 * MIB, from_disk=False, kept=0.0)
+        stage.write(child, f"/ckpt/run-step{number}.pkl", at_s, 1.0, 100 * MIB, magic=b"\x80\x04")
+
+    found = play(stage.header(), changed(stage.frames(30), _without_pipe))
+
+    assert told(found) == [(Kind.SAVE, f"/ckpt/run-step{number}.pkl") for number in range(3)]

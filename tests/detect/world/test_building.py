@@ -129,6 +129,17 @@ def test_what_ends_with_giving_back_what_was_read_was_parsed_in_a_moment() -> No
     assert ended(lambda at_s: ramp(2, 2.4, 400)(at_s) - ramp(2.4, 2.5, 50)(at_s)) is None
 
 
+def test_what_is_parsed_pauses_and_ends_with_giving_back_what_was_read() -> None:
+    """For as long as a third of the time so far, as garbage is looked for; then it may be short beside the reading."""
+
+    def paused(at_s: float) -> float:
+        return ramp(2, 4, 60)(at_s) + ramp(4.5, 6, 60)(at_s) - 50
+
+    assert ended(paused) == pytest.approx(4.0, abs=LOOK_S)
+    assert ended(lambda at_s: paused(at_s) + ramp(7.6, 8, 60)(at_s) - 50) == pytest.approx(4.0, abs=LOOK_S)
+    assert ended(lambda at_s: ramp(2, 2.7, 60)(at_s) - ramp(2.7, 2.8, 20)(at_s), 1.9) == pytest.approx(0.7, abs=LOOK_S)
+
+
 def test_training_that_takes_a_little_in_each_step_is_not_parsed_for_ever() -> None:
     """It grows at another pace."""
     assert ended(lambda at_s: ramp(2, 4, 60)(at_s) + ramp(2, 12, 10)(at_s)) == pytest.approx(2.0, abs=LOOK_S)

@@ -72,8 +72,7 @@ class Stall:
     roles: Mapping[ProcessKey, str]  # of its writers: trainer | thread | child | daemon
     still_spans: Sequence[Span]  # pauses of the leading trainer, for the save or not
     blocked: Sequence[Span]  # what `stall_ns` counts
-    # bytes of memory in which each copied its state, and for how long (ns)
-    copy_buffers: Mapping[ProcessKey, tuple[int, int]]
+    copy_buffers: Mapping[ProcessKey, int]  # bytes of memory in which each copied its state
     awaited: Span | None  # wait for its end before the next save, counted for that one
     has_awaited: bool = False  # `blocked` includes the wait for the end of the previous save
     deleting_ns: int = 0  # after its last byte, in kernel mode only: deletions
@@ -103,7 +102,7 @@ class _TrainerStall:
     still_spans: Sequence[Span] = ()  # pauses
     blocked: Sequence[Span] = ()  # for the checkpoint
     is_certain: bool = False  # by stacks, GPUs or calls, not by its rhythm alone
-    copy_buffer: tuple[int, int] = (0, 0)  # bytes of memory in which it copied its state, and for how long (ns)
+    copy_buffer_bytes: int = 0  # of memory in which it copied its state
     awaited: Span | None = None
     deleting_ns: int = 0
     packing: Sequence[Span] = ()
@@ -116,7 +115,7 @@ def classify_stall(candidate: Candidate, known: Knowledge) -> Stall:
     roles = {process: role for group in groups for process, role in group.roles.items()}
     before = known.history.mode_of(candidate.job, _largest(candidate), frozenset(roles.values()))
     verdicts = [_classify_group(group, candidate, known, before) for group in groups]
-    copy_buffers = {group.trainer: verdict.copy_buffer for group, verdict in zip(groups, verdicts, strict=True)}
+    copy_buffers = {group.trainer: verdict.copy_buffer_bytes for group, verdict in zip(groups, verdicts, strict=True)}
     certain = [one for one in verdicts if one.mode is not None and one.is_certain]  # ranks save in one way
     least_bytes = LITTLE_SHARE * sum(one.bytes for one in verdicts)  # a rank that wrote almost nothing is weak evidence
     deciding = certain or [one for one in verdicts if one.bytes >= least_bytes]
@@ -172,8 +171,11 @@ def record_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
         if stall.mode is not None:
             roles = frozenset(stall.roles.values())
             known.history.record_mode(candidate.job, _largest(candidate), roles, stall.mode)
-        for process, copy_buffer in stall.copy_buffers.items():
-            known.world.trainers.record_copy_buffer(process, *copy_buffer)
+        if stall.mode is Mode.SYNC and stall.stall_ns is not None and len(stall.roles) == 1:
+            pace = _paused_before(stall.blocked, candidate.start_ns) / candidate.bytes
+            known.world.trainers.paused_ns_per_byte.touch(next(iter(stall.roles))).append(pace)
+        for process, size in stall.copy_buffers.items():
+            known.world.trainers.record_copy_buffer(process, size)
 
 
 def _classify_group(group: WriterGroup, candidate: Candidate, known: Knowledge, before: Mode | None) -> _TrainerStall:
@@ -196,7 +198,7 @@ def _classify_group(group: WriterGroup, candidate: Candidate, known: Knowledge, 
     before = before if is_known else None
     # a small file only announces the save
     verdict = _classify_alongside(group, activity, max(first_ns, start_ns), until_ns=until_ns, before=before)
-    return replace(verdict, copy_buffer=(activity.memory.copy_buffer_bytes, 0))
+    return replace(verdict, copy_buffer_bytes=activity.memory.copy_buffer_bytes)
 
 
 def _classify_restore(group: WriterGroup, activity: TrainingActivity) -> _TrainerStall:
@@ -240,20 +242,29 @@ def _classify_sole_writer(
     )
     text = "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
-    paused_ns = sum(max(0, min(end_ns, activity.start_ns) - start_ns) for start_ns, end_ns in blocked)
-    if activity.memory.may_reuse_buffer(paused_ns, group.bytes):
-        limitations = (_REUSED_MEMORY_LIMITATION,)
+    reuses_buffer = activity.trainers.has_copy_buffer(group.trainer, group.bytes)
+    limitations = (_REUSED_MEMORY_LIMITATION,) if reuses_buffer else ()
+    paused_ns = _paused_before(blocked, activity.start_ns)
+    paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
+    missing_ns = (min(paces) if len(paces) > 1 else 0.0) * group.bytes - paused_ns  # if it paused as before
+    if limitations and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
         return _TrainerStall(group.bytes, Mode.SYNC, None, text, limitations, all_still, is_certain=True)
-    verdict = _TrainerStall(group.bytes, Mode.SYNC, length(blocked), text, (), all_still, blocked, is_certain=True)
+    verdict = _TrainerStall(
+        group.bytes, Mode.SYNC, length(blocked), text, limitations, all_still, blocked, is_certain=True
+    )
     deleting_ns = length(after) if activity.was_running(after) else 0  # a thread that syncs or closes sleeps
     packing = clip(packing, [(after_ns, max(span[1] for span in blocked))])
     return replace(
         verdict,
-        copy_buffer=(activity.memory.copy_buffer_bytes, activity.memory.build_ns),
+        copy_buffer_bytes=activity.memory.copy_buffer_bytes,
         deleting_ns=deleting_ns,
         packing=packing,
         was_built_by_helpers=bool(helper_built),
     )
+
+
+def _paused_before(blocked: Sequence[Span], first_ns: int) -> int:
+    return sum(max(0, min(end_ns, first_ns) - start_ns) for start_ns, end_ns in blocked)
 
 
 def _is_built_by_helpers(span: Span, group: WriterGroup, known: Knowledge) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import log
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
-from ckptprof.detect.tolerances import AT_ONCE_NS, EDGE_TOLERANCE_NS, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, PATIENCE_NS
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after, find_build_before
 from ckptprof.detect.world.spans import Span
@@ -23,7 +23,6 @@ class StateInMemory:
         self._trainers, self._usage = world.trainers, world.usage
         self._process, self._end_ns, self._spins = process, end_ns, spins
         self.copy_buffer_bytes = 0  # of memory in which it copied its state
-        self.build_ns = 0  # for how long it did so right before the first byte
 
     def copy_spans(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Find when its memory grew by about the size of the checkpoint, right before its first byte.
@@ -61,20 +60,10 @@ class StateInMemory:
         since_ns = max(self._trainers.first_ns(self._process) or 0, saved_ns)
         changes = self._usage.memory_changes(self._process, max(since_ns, first_ns - 2 * BASELINE_REACH_NS), first_ns)
         changes = [one for one in changes if one.start_ns >= since_ns]
-        start_ns = self._released_since_ns(first_ns, size)
-        if start_ns is not None and start_ns > since_ns:
-            build_span: Span | None = (start_ns, first_ns)
-        else:  # it allocated memory ever since
-            build_span = find_build_before(changes, first_ns, size)
-        if build_span is None:
-            return []
-        self.copy_buffer_bytes, self.build_ns = size, first_ns - build_span[0]
-        return [build_span]
-
-    def may_reuse_buffer(self, paused_ns: int, size: int) -> bool:
-        """Whether it paused for less than an earlier save was built in: it may have built this one in its memory."""
-        expected_ns = self._trainers.expected_build_ns(self._process, size)
-        return 4 * paused_ns < 3 * expected_ns and expected_ns - paused_ns >= EDGE_TOLERANCE_NS
+        written = self._usage.totals(self._process, first_ns, self._end_ns + AT_ONCE_NS)
+        build_span = find_build_before(changes, first_ns, size, 0 if written is None else -written.grown_bytes)
+        self.copy_buffer_bytes = 0 if build_span is None else size
+        return [] if build_span is None else [build_span]
 
     def parse_spans(self, start_ns: int, last_ns: int, size: int) -> list[Span]:
         """Find when the process built objects in memory from data that it read between these times."""
@@ -82,30 +71,6 @@ class StateInMemory:
             self._usage.memory_changes(self._process, last_ns, last_ns + PATIENCE_NS), start_ns, last_ns, size
         )
         return [] if after is None else [after]
-
-    def _released_since_ns(self, first_ns: int, size: int) -> int | None:
-        """Since when its memory grew by what it then wrote, and released with the last byte; None if it did not."""
-        chain = _continuous_growth(
-            _join_small_steps(self._growth(first_ns - BASELINE_REACH_NS, first_ns), size // 100), first_ns, size // 100
-        )
-        if not chain:
-            return None
-        start_ns = chain[-1][0]
-        at_write = self._usage.totals(self._process, start_ns, first_ns)
-        after_write = self._usage.totals(self._process, start_ns, self._end_ns + AT_ONCE_NS)
-        if at_write is None or after_write is None or at_write.grown_bytes < MOST_SHARE * size:
-            return None
-        if at_write.grown_bytes * 2 < sum(one[2] for one in chain) and not self._rises_steadily(start_ns, first_ns):
-            return None  # training allocates and frees memory in each step
-        return start_ns if abs(after_write.grown_bytes) * 2 <= size else None  # if less, it has exited
-
-    def _rises_steadily(self, start_ns: int, first_ns: int) -> bool:
-        """Whether its memory hardly ever fell before its maximum: pieces are freed as they are joined."""
-        changes = self._usage.memory_changes(self._process, start_ns, first_ns)
-        top = max(range(len(changes)), key=lambda at: changes[at].level_bytes, default=0)
-        before = changes[: top + 1]
-        fell = sum(max(0, -one.grown_bytes) for one in before)
-        return fell <= LITTLE_SHARE * sum(one.grown_bytes for one in before)
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         since_ns = self._trainers.first_ns(self._process) or 0

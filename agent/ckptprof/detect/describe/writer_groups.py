@@ -89,7 +89,9 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     read = (one for one in known.history.events(candidate.job, writes=False) if one.end_ns < before_ns)
     restored = {process for one in read if not one.is_rejected for process in one.processes}
     for process, parts in by_process(candidate.parts).items():
-        trainer = process if process in restored else _find_trainer(process, candidate.start_ns, known.world)
+        stagings = (part.staging_file for part in parts if part.writes and part.staging_file is not None)
+        maker = next((staging.process for staging in stagings), process)
+        trainer = process if process in restored else _find_trainer(maker, candidate.start_ns, known.world)
         group = groups.setdefault(trainer, WriterGroup(trainer))
         if process == trainer:
             group.roles[process] = _add_own_transfers(group, parts, known)
@@ -174,9 +176,9 @@ def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowled
 
 def _add_staging_files(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> None:
     """Add when the trainer wrote staging files, whose bytes count for the final file, or waited for a fetch."""
-    stagings = [part.staging_file for part in parts if part.staging_file is not None]
-    group.start_spans += [(one.start_ns, one.end_ns) for one in stagings if not one.writes]
-    for staging in (one for one in stagings if one.process == group.trainer):
+    staged = [(part, part.staging_file) for part in parts if part.staging_file is not None]
+    group.start_spans += [(staging.start_ns, staging.end_ns) for part, staging in staged if not part.writes]
+    for staging in (staging for _, staging in staged if staging.process == group.trainer):
         threads = {session.tid for session in staging.threads}
         is_own = (
             group.trainer[0] in threads

@@ -97,15 +97,13 @@ class EventContext:
     def producers(self) -> list[ProcessKey]:
         """Its processes; in place of one that only carries, the one that wrote its staging files, or feeds its pipe."""
         makers = {one.process: one.staging_file.process for one in self.parts if one.staging_file is not None}
-        if not self.writes:
-            return self.processes
-        return [makers.get(process) or self._pipe_source(process) or process for process in self.processes]
+        own = [makers.get(one) or self._pipe_source(one) or one for one in self.processes] if self.writes else None
+        return own or self.processes
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the parent of a tool, if it wrote as much to no file at that time, and the tool read none."""
-        jobs, known = self.world.jobs, self.known.transfers.recent
-        parent = jobs.parent(process)
-        if parent is None or not jobs.is_mover(process) or not self.world.may_save(parent):
+        """Return the parent of a process, if it wrote as much to no file at that time, and the process read none."""
+        known, parent = self.known.transfers.recent, self.world.jobs.parent(process)
+        if parent is None or not self.world.may_save(parent):
             return None
         span = self.start_ns - CONCURRENT_NS, self.end_ns
         piped_bytes = sum(one.written_bytes for one in self.world.histories[parent].between(*span))

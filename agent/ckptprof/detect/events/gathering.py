@@ -9,12 +9,12 @@ from itertools import pairwise
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, group_parts, second_copy_gap_ns
 from ckptprof.detect.events.lifecycle import LONGEST_CLOSING_NS, patience_ns
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import FEW, HEADER_BYTES, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_no_checkpoint
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.memory_growth import find_build_after
+from ckptprof.detect.world.memory_growth import find_build_after, pause_limit_ns
 from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import clip, merged
 from ckptprof.detect.world.world import World
@@ -82,9 +82,13 @@ class CandidateGatherer:
         found: list[Candidate] = []
         for (job, _), directions in transferred.items():
             for parts in self._estimates.reconcile(*directions):
+                tools = set(filter(self._jobs.is_tool, {part.process for part in parts}))
+                by_tools_alone = [part for part in parts if part.process in tools and part.staging_file is None]
+                own = [part for part in parts if part.process not in tools or part.staging_file is not None]
                 found += [
                     grouped
-                    for grouped in group_parts(job, parts, self._longest_pause_ns)
+                    for alike in (own, by_tools_alone)
+                    for grouped in group_parts(job, alike, self._longest_pause_ns)
                     if any(grouped.ended_transfers())
                 ]
         return sorted(found, key=lambda candidate: candidate.start_ns)
@@ -108,8 +112,9 @@ class CandidateGatherer:
         owner = owners.get(transfer.process)
         if owner is None:
             process = transfer.process
-            carries = self._jobs.is_tool(process) and not self._is_awaited(transfer)
-            owner = owners[process] = self._jobs.job_of(process), carries or process in self._converters
+            own = self._waiting_trainer(transfer) if self._jobs.is_tool(process) else process
+            is_carrier = own is None or process in self._converters
+            owner = owners[process] = self._jobs.job_of(own or process), is_carrier
         return owner
 
     def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
@@ -137,15 +142,13 @@ class CandidateGatherer:
     def _is_others(self, writers: Collection[ProcessKey], process: ProcessKey) -> bool:
         return process not in writers and self._jobs.job_of(process) in map(self._jobs.job_of, writers)
 
-    def _is_awaited(self, transfer: Transfer) -> bool:
-        """Return True if the trainer that started a tool hardly ran while that transferred: it waits for it."""
+    def _waiting_trainer(self, transfer: Transfer) -> ProcessKey | None:
+        """Find the process that started a tool and hardly ran while that transferred: it waits for it."""
         own = self._jobs.info(transfer.process)
         above = map(key_of, self._jobs.ancestors(own)[1:] if own is not None else ())
         trainer = next(filter(self._world.may_save, above), None)
-        if trainer is None or self._jobs.job_of(trainer) != self._jobs.job_of(transfer.process):
-            return False
-        ran = self._world.trainers.running_share(trainer, *transfer.data_span)
-        return ran is not None and ran <= LITTLE_SHARE
+        ran = None if trainer is None else self._world.trainers.running_share(trainer, *transfer.data_span)
+        return trainer if ran is not None and ran <= LITTLE_SHARE else None
 
     def _open_parts(
         self,
@@ -195,7 +198,7 @@ class CandidateGatherer:
             return False
         memories = (self._world.usage.memory_changes(process, end_ns, now_ns) for process in candidate.processes)
         built = (find_build_after(changes, start_ns, end_ns, candidate.bytes) for changes in memories)
-        return any(span is not None and now_ns - span[1] <= AT_ONCE_NS for span in built)
+        return any(span is not None and now_ns - span[1] <= pause_limit_ns(span[1] - end_ns) for span in built)
 
     def without_open_parts(self, candidate: Candidate) -> Candidate:
         """Return the candidate without open parts and without those that turned out to be no checkpoint."""

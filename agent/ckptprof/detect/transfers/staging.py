@@ -8,7 +8,7 @@ it. A file that a child fetched for the process that reads it is none either: th
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ckptprof.detect.tolerances import (
     ALL_SHARE,
@@ -17,7 +17,6 @@ from ckptprof.detect.tolerances import (
     MAX_PER_ITEM,
     SIGNIFICANT_BYTES,
     STAMP_TOLERANCE_NS,
-    is_same_state_size,
 )
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.file_names import parse_name
@@ -38,9 +37,9 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
         return written, read
     dropped: set[int] = set()
     claimed: set[int] = set()  # removed transfers, and the targets
-    for reading, source, copy in _fetched(written, read):
+    for reading, copy, source in _fetched(written, read):
         reading.rename(source.path)
-        reading.merge_staging(source, copy)
+        reading.merge_staging(copy, source)
         dropped.update((id(source), id(copy)))
     targets = sorted((part for part in written if id(part) not in dropped), key=lambda part: part.start_ns)
     starts = [part.start_ns for part in targets]
@@ -62,27 +61,28 @@ def merge_staging_files(written: list[Transfer], read: list[Transfer]) -> tuple[
 
 
 def _fetched(written: list[Transfer], read: list[Transfer]) -> Iterator[tuple[Transfer, Transfer, Transfer]]:
-    """Yield (read of a copy that a process started later has just made, the read of its source, the copy)."""
+    """Yield (read of a copy that a process started later has just made, the copy, the read of its source)."""
     copies = {part.file: part for part in written if not part.is_open and part.bytes >= SIGNIFICANT_BYTES}
-    for reading in read:
+    sources: dict[int, list[Transfer]] = {}
+    for part in read if copies else ():
+        sources.setdefault(part.size_in_use, []).append(part)
+    for reading in read if copies else ():
         copy = copies.get(reading.file)
-        if (
-            copy is not None
-            and copy.process[1] > reading.process[1]  # started for it
-            and copy.end_ns - STAMP_TOLERANCE_NS <= reading.start_ns <= copy.end_ns + COMMIT_NS
-            and (source := _source_of(copy, read)) is not None
-        ):
-            del copies[reading.file]
-            yield reading, source, copy
+        if copy is not None and copy.process[1] > reading.process[1]:  # it was started for it
+            source = _source_of(reading, copy, sources.get(copy.stored_size, ()))
+            if source is not None and -STAMP_TOLERANCE_NS <= reading.start_ns - copy.end_ns <= COMMIT_NS:
+                del copies[reading.file]
+                yield reading, copy, source
 
 
-def _source_of(copy: Transfer, read: list[Transfer]) -> Transfer | None:
-    for part in read:
-        during = part.start_ns <= copy.end_ns and copy.start_ns <= part.end_ns + STAMP_TOLERANCE_NS
-        elsewhere = part.process == copy.process and part.folder != copy.folder
-        if during and elsewhere and is_same_state_size(part.size_in_use, copy.stored_size, ALL_SHARE):
-            return part
-    return None
+def _source_of(reading: Transfer, copy: Transfer, parts: Sequence[Transfer]) -> Transfer | None:
+    near = [
+        part
+        for part in parts[:MAX_PER_ITEM]
+        if part.process[1] > reading.process[1] and part.folder != copy.folder and part.start_ns <= copy.end_ns
+        and copy.start_ns <= part.end_ns + STAMP_TOLERANCE_NS
+    ]  # fmt: skip
+    return max(near, key=lambda part: (part.process == copy.process, part.file_name == copy.file_name), default=None)
 
 
 def _reading_of(staging: Transfer, readings: list[Transfer], dropped: set[int]) -> Transfer | None:

@@ -25,11 +25,11 @@ from ckptprof.detect.world.spans import Span
 _STEP_SHARE = 0.01  # of the bytes: a small state is built in steps of at least that
 
 
-def find_build_before(changes: list[MemoryChange], first_ns: int, size: int) -> Span | None:
+def find_build_before(changes: list[MemoryChange], first_ns: int, size: int, released_bytes: int = 0) -> Span | None:
     """Find since when a process built what it wrote, up to its first byte; None if its memory does not show it.
 
     `changes`: since it trains and since the previous save. It allocated as much as it wrote, more than ever before, and
-    hardly anything for as long before that.
+    hardly anything for as long before that. Far apart samples show it if most is released with its last byte.
     """
     changes = [one for one in changes if one.start_ns < first_ns]
     steps = _last_rise(changes, min(SIGNIFICANT_BYTES, _STEP_SHARE * size))
@@ -39,12 +39,11 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, size: int) -> 
     start_ns = steps[0].start_ns
     usual_since_ns = start_ns - max(CONCURRENT_NS, first_ns - start_ns)
     usual = [one for one in changes if usual_since_ns < one.end_ns <= start_ns]
-    if changes[0].start_ns > usual_since_ns or not all(
-        _is_short(one) for one in changes if one.end_ns > usual_since_ns
-    ):
+    if changes[0].start_ns > usual_since_ns:
         return None
     growth = steps[-1].level_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
-    is_build = _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth
+    is_observed = 2 * released_bytes >= growth or all(_is_short(one) for one in changes if one.end_ns > usual_since_ns)
+    is_build = is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth
     return (start_ns, first_ns) if is_build else None
 
 
@@ -55,7 +54,6 @@ def find_build_after(changes: list[MemoryChange], start_ns: int, last_ns: int, s
     started to read; nor does it end by freeing what was read.
     """
     steps: list[MemoryChange] = []
-    least_ns = AT_ONCE_NS
     start_of_build_ns = end_ns = last_ns
     grown = pending = 0
     for change in changes:
@@ -68,8 +66,7 @@ def find_build_after(changes: list[MemoryChange], start_ns: int, last_ns: int, s
             steps, start_of_build_ns, end_ns, grown, pending = [], change.end_ns, change.end_ns, 0, 0
             continue
         pending += change.grown_bytes
-        if apart_ns > AT_ONCE_NS or change.grown_bytes <= -_STEP_SHARE * size:
-            least_ns = NEARBY_NS if -change.grown_bytes >= MOST_SHARE * size else AT_ONCE_NS
+        if apart_ns > pause_limit_ns(end_ns - last_ns) or change.grown_bytes <= -_STEP_SHARE * size:
             break
         if pending >= max(HEADER_BYTES, LITTLE_SHARE * grown * apart_ns / max(1, end_ns - start_of_build_ns)):
             steps.append(change)
@@ -79,10 +76,19 @@ def find_build_after(changes: list[MemoryChange], start_ns: int, last_ns: int, s
         one for one in steps if one.grown_bytes * whole_ns >= LITTLE_SHARE * grown * (one.end_ns - one.start_ns)
     ]
     early = sum(one.grown_bytes for one in significant if 2 * one.end_ns <= start_of_build_ns + end_ns)
-    is_long = len(significant) >= MANY and end_ns - last_ns >= max(least_ns, (last_ns - start_ns) // 2)
-    evenly = 2 * _retained_ns(significant) >= whole_ns and early >= LITTLE_SHARE * grown
+    after = [one for one in changes if end_ns <= one.start_ns <= end_ns + NEARBY_NS]
+    freed = -sum(min(0, one.grown_bytes) for one in after) / max(1, size)  # of what was read, with the last step
+    least_ns = NEARBY_NS if freed >= MOST_SHARE else AT_ONCE_NS
+    least_ns = max(least_ns, (last_ns - start_ns) // (MANY if freed >= LITTLE_SHARE else 2))
+    is_long = len(significant) >= MANY and end_ns - last_ns >= least_ns
+    evenly = 3 * _retained_ns(significant) >= whole_ns and early >= LITTLE_SHARE * grown
     starts_at_once = is_long and significant[0].start_ns - start_of_build_ns <= COUNTER_LAG_NS
     return (last_ns, end_ns) if starts_at_once and evenly and grown >= LITTLE_SHARE * size else None
+
+
+def pause_limit_ns(lasted_ns: int) -> int:
+    """Longest pause in which memory that was built for `lasted_ns` does not grow: objects are traced for garbage."""
+    return max(AT_ONCE_NS, lasted_ns // 3)
 
 
 def _last_rise(changes: list[MemoryChange], least_bytes: float) -> list[MemoryChange]:

@@ -60,7 +60,6 @@ class _TrainingThread:
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     shares_gpu: bool = False  # with a process that may be of another job
     copy_buffer_bytes: int = 0  # the largest copy of its state
-    build_ns: int = 0  # how long it built that before a save; 0: unknown
 
 
 def usual_rhythm(stretches: Sequence[Stretch]) -> Rhythm | None:
@@ -88,6 +87,7 @@ class TrainingThreads:
         self._now_ns = 0
         self._previous_ns = 0
         self._saves: deque[Span] = deque(maxlen=MAX_RECENT)
+        self.paused_ns_per_byte: Bounded[ProcessKey, deque[float]] = Bounded(MAX_ENTRIES, lambda: deque(maxlen=2))
         # by arguments: the sample times that were used, and the result
         self._cached: dict[tuple[ProcessKey, int, int, int], tuple[array[int], Sequence[Stretch]]] = {}
         self._cached_stretches = 0
@@ -258,20 +258,14 @@ class TrainingThreads:
         """End of the last save that started before a time; 0 if there was none."""
         return max((end_ns for start_ns, end_ns in self._saves if start_ns < before_ns), default=0)
 
-    def record_copy_buffer(self, process: ProcessKey, size: int, build_ns: int) -> None:
-        """Record that it allocated memory to copy its state, which it may use again; `build_ns`: for how long."""
+    def record_copy_buffer(self, process: ProcessKey, size: int) -> None:
+        """Record that it allocated memory to copy its state, which it may use again."""
         thread = self._thread(process)
-        if size >= thread.copy_buffer_bytes:
-            thread.copy_buffer_bytes, thread.build_ns = size, build_ns
+        thread.copy_buffer_bytes = max(thread.copy_buffer_bytes, size)
 
     def has_copy_buffer(self, process: ProcessKey, size: int) -> bool:
         """Whether it may still have memory for a copy of its state."""
         return self._thread(process).copy_buffer_bytes * 2 >= size
-
-    def expected_build_ns(self, process: ProcessKey, size: int) -> int:
-        """How long it would build a state of that size, at the pace of an earlier save; 0: unknown."""
-        thread = self._thread(process)
-        return thread.build_ns * size // max(1, thread.copy_buffer_bytes)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop threads without recent samples."""

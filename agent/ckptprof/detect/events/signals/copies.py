@@ -30,8 +30,8 @@ _STARTUP_NS = 5_000_000_000
 
 def match_copy(event: EventContext) -> SignalMatch | None:
     """Match what the same processes transferred the other way: as many bytes, or a checkpoint that they convert."""
-    if not event.holds_for_most_bytes(lambda part: part.staging_file is None):
-        return None  # from a staging file of the same job: one save
+    if event.producers != event.processes or not event.holds_for_most_bytes(lambda part: part.staging_file is None):
+        return None  # from a staging file of the same job, or from a pipe: one save
     sources = find_counterparts(event)
     if sources:
         text = f"copied or converted {'from' if event.writes else 'to'} {sources[0].file_name[:40]!r}"
