@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptprof.frameworks.file_formats import identify_format
-from ckptprof.frameworks.file_names import is_alias, is_in_progress_marker, parse_name, path_shape, step_of
+from ckptprof.frameworks.file_names import is_in_progress_marker, parse_name, path_shape, step_of
 from ckptprof.frameworks.framework_table import FRAMEWORKS
 
 # path, framework, step, rank, directory
@@ -336,13 +336,13 @@ def test_what_a_model_yields_is_told_from_its_state(path: str, yielded: bool) ->
 )  # fmt: skip
 def test_a_name_that_every_save_bears_is_known(path: str) -> None:
     """It says nothing of which save it is."""
-    assert is_alias(path)
+    assert parse_name(path).alias
 
 
 @pytest.mark.parametrize("path", ["/r/step_5.pt", "/r/lastname.pt", "/best/of/step_5.pt", "/r/checkpoint-5/model.bin"])
 def test_other_names_are_of_one_save(path: str) -> None:
     """Words within words, and folders further up, mean nothing."""
-    assert not is_alias(path)
+    assert not parse_name(path).alias
 
 
 def test_the_marker_of_a_save_that_goes_on_is_known() -> None:

@@ -20,6 +20,7 @@ from ckptprof.detect.tolerances import CONCURRENT_NS, COUNTER_LAG_NS, FEW, MAX_P
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
+from ckptprof.detect.world.spans import merged
 from ckptprof.detect.world.starvation import FAR_BEHIND_NS
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
@@ -30,10 +31,10 @@ _EVALUATE_NS = 500_000_000
 _KEEP_NS = 120_000_000_000  # how long counters are retained, if nothing older is waiting
 _EDGE_RESOLUTION_NS = 1_000_000  # a smaller shift of an edge is no change
 _FORECAST_AGE_SHARE = 8  # an unfinished save is forecast again after an eighth of its age: a long save costs no more
+_PAUSE_FACTOR = 2  # times its longest pause
 _MAX_FORECAST_AGE_NS = PATIENCE_NS // 4  # at most: after a kill a save is joined to its last forecast
 _YOUNG_NS = 1_000_000_000  # many saves have ended by then, and need no forecast before
-_REUSE_NS = 1_000_000_000  # a forecast of 1,000 parts is reused for so long: it takes a twentieth of that
-_REUSE_PARTS = 1_000
+_REUSE_NS = 1_000_000  # for each of its parts a forecast is reused for so long: it takes a twentieth of that
 
 
 class _Forecast(NamedTuple):
@@ -41,7 +42,7 @@ class _Forecast(NamedTuple):
 
     fingerprint: Hashable  # of its inputs
     due_ns: int  # valid until then while it grows
-    reuse_until_ns: int  # valid until then in any case, as it has many parts
+    pause_ns: int  # it seems to have ended after such a silence
     pending: PendingEvent | None
 
 
@@ -64,12 +65,13 @@ class Detector:
         self._recogniser = Recogniser(self.known, self._revisions)
         self._budget = Budget(retained_kinds(self.known))
         self._forecasts: dict[Hashable, _Forecast] = {}
-        self._written: dict[int, Transfer] = {}  # by identity, open writes at the last forecast
-        self._good_until_ns = 0  # if no other write started, and none has ended
+        self._transfer_count = 0  # open and waiting at the last forecast
+        self._good_until_ns = 0  # while they become a few more, without a pause, and no event has ended
         self._reuse_until_ns = 0  # unless an event has ended
         self._omitted: set[Hashable] = set()  # unfinished events without a forecast in the last result
         self.omitted_event_count = 0  # newly omitted in the last result of `pending`, for its limit
-        self._evaluated_ns = 0
+        self._evaluated_ns = self._classified_ns = 0
+        self._grown_ns = 0  # when more files waited than before
         self._fed_ns = header.at_ns
         self._forgotten_ns = 0
 
@@ -167,42 +169,41 @@ class Detector:
             recording_end_ns, self._world.recording_end_ns = self._world.recording_end_ns, self._fed_ns
             candidates = self._gatherer.gather_as_ended([*self._transfers.waiting, *writing])
             ongoing = [one for one in self._ongoing(candidates) if closely or not self._is_young(one)]
-            names = {_candidate_key(candidate): candidate for candidate in ongoing[:MAX_PER_ITEM]}
+            names = {_key_of(candidate): candidate for candidate in ongoing[:MAX_PER_ITEM]}
             for name in sorted(names, key=self._forecasts.__contains__):  # those without a forecast first
                 candidate, known = names[name], self._forecasts.get(name)
-                is_due = known is None or closely or self._fed_ns >= known.due_ns or self._is_quiet(candidate)
-                is_reused = known is not None and self._fed_ns < known.reuse_until_ns and not has_ended
-                in_haste = is_due and not is_reused and hurried()
-                is_valid = not is_due or is_reused or in_haste
-                if known is not None and (is_valid or known.fingerprint == _fingerprint(candidate)):
+                is_due = known is None or closely or self._fed_ns >= known.due_ns or self._is_quiet(candidate, known)
+                in_haste = is_due and hurried()
+                if known is not None and (not is_due or in_haste or known.fingerprint == _fingerprint(candidate)):
                     forecasts[name] = known
                 elif not in_haste:
                     age_ns = self._fed_ns - candidate.start_ns
                     due_ns = self._fed_ns + min(age_ns // _FORECAST_AGE_SHARE, _MAX_FORECAST_AGE_NS)
-                    reuse_until_ns = self._fed_ns + _reuse_ns(len(candidate.parts))
+                    pause_ns = max(CONCURRENT_NS, _PAUSE_FACTOR * _longest_pause_ns(candidate))
                     pending = self._recogniser.forecast(candidate)
-                    forecasts[name] = _Forecast(_fingerprint(candidate), due_ns, reuse_until_ns, pending)
+                    forecasts[name] = _Forecast(_fingerprint(candidate), due_ns, pause_ns, pending)
             self._world.recording_end_ns = recording_end_ns
-            omitted.update(name for candidate in ongoing if (name := _candidate_key(candidate)) not in forecasts)
+            omitted.update(name for candidate in ongoing if (name := _key_of(candidate)) not in forecasts)
             if len(forecasts) == len(candidates):
                 good_until_ns = min((one.due_ns for one in forecasts.values()), default=0)
             parts = sum(len(candidate.parts) for candidate in candidates)
-            self._reuse_until_ns = 0 if omitted else self._fed_ns + _reuse_ns(parts)
+            self._reuse_until_ns = 0 if omitted else self._fed_ns + parts * _REUSE_NS
         self._forecasts = forecasts
-        self._written, self._good_until_ns = {id(one): one for one in writing}, good_until_ns
+        self._transfer_count, self._good_until_ns = len(self._transfers.waiting) + len(writing), good_until_ns
         self._omitted, self.omitted_event_count = omitted, len(omitted - self._omitted)
         return self._unreported()
 
     def _is_unchanged(self, writing: Sequence[Transfer]) -> bool:
-        if self._fed_ns >= self._good_until_ns or self._transfers.waiting:
+        """Return True if little was added since the last forecasts, and none of their events seems to have ended."""
+        waiting = self._transfers.waiting
+        added = len(waiting) + len(writing) - self._transfer_count
+        if self._fed_ns >= self._good_until_ns or not 0 <= added <= self._transfer_count // _FORECAST_AGE_SHARE:
             return False
-        return self._written.keys() == set(map(id, writing))
+        pause_ns = min(one.pause_ns for one in self._forecasts.values())
+        return not waiting or self._fed_ns - max(one.last_ns for one in waiting) < pause_ns
 
     def _unreported(self) -> list[PendingEvent]:
-        return [
-            *self.known.deferred.events,
-            *(one.pending for one in self._forecasts.values() if one.pending is not None),
-        ]
+        return [*self.known.deferred.events, *filter(None, (one.pending for one in self._forecasts.values()))]
 
     def _is_young(self, candidate: Candidate) -> bool:
         """Recognise a save that a job started within the last second, with a file still open, after earlier saves.
@@ -213,14 +214,14 @@ class Detector:
             return False
         return bool(self.known.history.complete_saves(candidate.job, large_file_shapes(candidate)))
 
-    def _is_quiet(self, candidate: Candidate) -> bool:
+    def _is_quiet(self, candidate: Candidate, known: _Forecast) -> bool:
         """Return whether it seems to have ended; until then it grows, and its last forecast is valid for a while."""
-        return self._fed_ns - candidate.end_ns >= CONCURRENT_NS and not _is_open(candidate)
+        return self._fed_ns - candidate.end_ns >= known.pause_ns and not _is_open(candidate)
 
     @property
     def underway(self) -> list[Checkpoint]:
         """The open saves and restores in the last result of `pending`, as far as they are certain."""
-        found = (one.pending for one in self._forecasts.values() if one.pending is not None)
+        found = filter(None, (one.pending for one in self._forecasts.values()))
         return [one.checkpoint for one in found if one.if_alone is None]
 
     @property
@@ -239,9 +240,16 @@ class Detector:
     def _evaluate(
         self, now_ns: int, *, goes_on: bool = False, hurried: Callable[[], bool] = lambda: False
     ) -> list[Checkpoint]:
-        self._evaluated_ns = now_ns
+        self._evaluated_ns, waiting_before = now_ns, len(self._transfers.waiting)
         self._transfers.update(now_ns)
-        done = self._classify_waiting(now_ns, hurried) if self._transfers.waiting else []
+        waiting, done = len(self._transfers.waiting), list[Checkpoint]()
+        self._grown_ns = now_ns if waiting > waiting_before else self._grown_ns
+        pause_ns = min(waiting * _EVALUATE_NS // MAX_PER_ITEM, QUIET_NS)
+        # while files arrive their event has not ended; one of another job is classified so much later
+        is_growing = now_ns - self._grown_ns < QUIET_NS and now_ns - self._classified_ns < pause_ns
+        if waiting and not (is_growing and self._world.recording_end_ns is None):
+            self._classified_ns = now_ns
+            done += self._classify_waiting(now_ns, hurried)
         done += self._classify_sent(now_ns)
         done += self._recogniser.release_expired(now_ns, goes_on=goes_on)
         self._forget_old(now_ns)
@@ -263,7 +271,7 @@ class Detector:
                 done.extend(self._recogniser.classify(settled))
             _mark_classified(candidate)
             if any(_key_of(candidate, part) in self._forecasts for part in candidate.parts):
-                self._reuse_until_ns = 0  # it needs no forecast any more
+                self._reuse_until_ns = self._good_until_ns = 0  # it needs no forecast any more
         self._transfers.waiting = waiting
         return sorted(done, key=lambda checkpoint: checkpoint.start_ns)
 
@@ -302,16 +310,14 @@ def _mark_classified(candidate: Candidate) -> None:
         transfer.mark_classified()
 
 
-def _reuse_ns(parts: int) -> int:
-    return parts * _REUSE_NS // _REUSE_PARTS
-
-
-def _candidate_key(candidate: Candidate) -> Hashable:
-    return _key_of(candidate, candidate.parts[0])
-
-
-def _key_of(candidate: Candidate, first: Transfer) -> Hashable:
+def _key_of(candidate: Candidate, first: Transfer | None = None) -> Hashable:
+    first = first or candidate.parts[0]
     return candidate.job, candidate.writes, first.path, first.first_ns
+
+
+def _longest_pause_ns(candidate: Candidate) -> int:
+    spans = merged((part.start_ns, part.end_ns) for part in candidate.parts)
+    return max((after[0] - before[1] for before, after in itertools.pairwise(spans)), default=0)
 
 
 def _is_open(candidate: Candidate) -> bool:
@@ -331,13 +337,7 @@ def _fingerprint(candidate: Candidate) -> Hashable:
 
 def _fact_hash(part: Transfer) -> int:
     fact = part.fact
-    fact_values = fact and (
-        fact.size,
-        fact.modified_ns,
-        fact.changed_ns,
-        fact.unwritten_bytes == 0,
-        fact.is_complete,
-        fact.magic,
-    )
+    stamps = fact and (fact.size, fact.modified_ns, fact.changed_ns, fact.unwritten_bytes == 0)
     is_after = part.fact_at_ns - part.active_ns >= COUNTER_LAG_NS
-    return hash((part.path, part.closed_ns is None, part.durable_ns, fact_values, is_after))
+    contents = fact and (fact.is_complete, fact.magic)
+    return hash((part.path, part.closed_ns is None, part.durable_ns, stamps, contents, is_after))

@@ -196,11 +196,6 @@ def is_temporary_of_framework(path: str) -> bool:
     return _TEMPORARY_OF_FRAMEWORKS.search(path.rpartition("/")[2]) is not None
 
 
-def is_alias(path: str) -> bool:
-    """Whether the name is reused for every save (last, best, latest), so that it identifies none."""
-    return parse_name(path).alias
-
-
 def _matches_any(marks: tuple[FilePattern, ...], folder: str, file: str) -> bool:
     return any(mark.file.fullmatch(file) and (mark.inside is None or mark.inside.search(folder)) for mark in marks)
 

@@ -20,7 +20,7 @@ from ckptprof.detect.tolerances import (
     is_same_state_size,
 )
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.frameworks.file_names import is_alias
+from ckptprof.frameworks.file_names import parse_name
 from ckptprof.model import Overhead
 
 
@@ -100,7 +100,7 @@ def find_copies(parts: list[Transfer]) -> list[Transfer]:
     """
     copy_ids = set(map(id, _near_copies(parts)))
     for group in _groups_of_equal(parts, lambda part: part.bytes):
-        aliases = [part for part in group if is_alias(part.path) or is_alias(part.folder)]
+        aliases = [part for part in group if part.name.alias or parse_name(part.folder).alias]
         copy_ids.update(map(id, aliases[1 if len(aliases) == len(group) else 0 :]))
     return [part for part in parts if id(part) in copy_ids]
 
@@ -110,7 +110,7 @@ def _near_copies(parts: list[Transfer]) -> Iterator[Transfer]:
     aliases: list[Transfer] = []
     for part in parts:
         if part.bytes >= SIGNIFICANT_BYTES:
-            if is_alias(part.path):
+            if part.name.alias:
                 aliases.append(part)
             else:
                 sizes_by_kind.setdefault(_kind(part), []).append(part.bytes)

@@ -37,7 +37,7 @@ from ckptprof.detect.tolerances import (
 from ckptprof.detect.transfers.edges import estimate_read_edges, estimate_write_edges
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import NO_ESTIMATE, Transfer, TransferEstimate
-from ckptprof.detect.transfers.observed.file_events import is_temporary
+from ckptprof.detect.transfers.observed.file_events import is_in_temporary
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
 from ckptprof.detect.transfers.recent_files import RecentTransfers, grown_span
@@ -104,7 +104,7 @@ class TransferEstimates:
             transfer.set_estimate(transfer.estimate)
         else:
             is_counted = isinstance(transfer, TracedTransfer)
-            transfer.update_name(state, temporary=is_counted and is_temporary(transfer.path))
+            transfer.update_name(state, in_temporary=is_in_temporary(transfer.folder) if is_counted else None)
             if is_no_checkpoint(transfer):
                 return False
             if isinstance(transfer, TracedTransfer):
@@ -275,10 +275,9 @@ class TransferEstimates:
             end_ns = max(transfer.end_ns for transfer in own)
             if len(own) < 2 or history.last_ns <= end_ns:
                 continue  # what it read last was not counted
-            excess_bytes = sum(transfer.bytes for transfer in own)
-            excess_bytes -= history.returned_bytes(
-                min(transfer.start_ns for transfer in own), end_ns + STAMP_TOLERANCE_NS
-            )
+            start_ns = min(transfer.start_ns for transfer in own)
+            returned_bytes = history.returned_bytes(start_ns, end_ns + STAMP_TOLERANCE_NS)
+            excess_bytes = sum(transfer.bytes for transfer in own) - returned_bytes
             # a file whose position never advanced has no evidence of being read, least of all with a single sample
             doubtful = [one for one in own if one.samples and one.samples[-1].position <= one.samples[0].position]
             for transfer in sorted(doubtful, key=lambda one: len(one.samples)) if excess_bytes > 0 else ():

@@ -163,7 +163,7 @@ class FileFacts:
         self._restore_sizes(written, claims)
         if not unknown and not closings:
             return found
-        ledger = Ledger(world.histories, [*self._claims.values(), *self._traced.written()])
+        ledger = Ledger(world.histories, self._openings, [*self._claims.values(), *self._traced.written()])
         self._find_trainers()
         states = [
             FileState(*self._facts[key], self._fresh.get(key, ())) for key in unknown if not self._awaits_trainer(key)

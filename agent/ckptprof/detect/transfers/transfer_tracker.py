@@ -105,9 +105,7 @@ class TransferTracker:
         self._merge_truncated(now_ns)
         known_ids = {id(transfer) for transfer in self.waiting}
         self.waiting = self.facts.apply(self.waiting, polled_open, now_ns)
-        self.recent.record(
-            [transfer for transfer in self.waiting if id(transfer) not in known_ids]
-        )  # found in their folders
+        self.recent.record(one for one in self.waiting if id(one) not in known_ids)  # found in their folders
         if not self._is_traced:  # else every read was counted, with its process
             known = [*self.waiting, *polled_open]
             found = find_unobserved_reads(self.openings, known, self._world, self.saved, now_ns)

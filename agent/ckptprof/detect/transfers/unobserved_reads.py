@@ -45,8 +45,8 @@ def find_unobserved_reads(
         readers = set(known.in_folder[opening.path.rpartition("/")[0]])
         if saved.contains(opening.path):
             readers.update(process for process in world.histories if world.may_restore(process))
-        ledger = ledger or Ledger(world.histories, [*explained, *found])
-        reader = _find_reader(opening, readers, world, ledger, openings)
+        ledger = ledger or Ledger(world.histories, openings, [*explained, *found])
+        reader = _find_reader(opening, readers, world, ledger)
         if reader is not None:
             found.append(reader)
             known.add(reader)
@@ -89,9 +89,7 @@ def _explains(transfer: Transfer, opening: FileOpening) -> bool:
     return low_ns <= opening.opened_ns <= high_ns
 
 
-def _find_reader(
-    opening: FileOpening, readers: Iterable[ProcessKey], world: World, ledger: Ledger, openings: FileOpenings
-) -> Transfer | None:
+def _find_reader(opening: FileOpening, readers: Iterable[ProcessKey], world: World, ledger: Ledger) -> Transfer | None:
     """Return a transfer by the process with as many unexplained bytes as the file has, while it was open."""
     if opening.closed_ns is None:
         return None
@@ -99,7 +97,7 @@ def _find_reader(
     for process in readers:
         if world.histories[process].had_child_exit(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):
             continue  # the reads of ended descendants were added to its counters
-        if ledger.unexplained_read_bytes(process, from_ns, opening.closed_ns, openings) >= WHOLE_SHARE * opening.size:
+        if ledger.unexplained_read_bytes(process, from_ns, opening.closed_ns) >= WHOLE_SHARE * opening.size:
             return Transfer(
                 phase=Phase.ENDED,
                 process=process,

@@ -79,10 +79,8 @@ def find_unobserved_write(
     for process in _possible_writers(fact, requesters, world):
         if not world.trains([process]):
             history = world.histories[process]
-            start_ns_of_history, modified = _write_span(history, fact, world, ended_ns)
-            if history.had_child_exit(
-                min(start_ns_of_history, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS
-            ):
+            birth, modified = _write_span(history, fact, world, ended_ns)
+            if history.had_child_exit(min(birth, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS):
                 continue  # its counters may include those of a reaped child
         if traced.has_transfers(process) and not _was_writing_in_folder(process, fact, world, ledger):
             continue  # traced, without a call on this file: a trace misses only small files among many

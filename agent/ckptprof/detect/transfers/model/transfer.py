@@ -119,11 +119,11 @@ class Transfer:
         self.staging_file, self.stands_for = None, ()
         self.is_open = self.is_awaited = is_open
 
-    def update_name(self, inputs: tuple[object, ...] | None, *, temporary: bool = False) -> None:
-        """Parse its path; `inputs`: those of the estimate that follows."""
+    def update_name(self, inputs: tuple[object, ...] | None, *, in_temporary: bool | None = None) -> None:
+        """Parse its path; `inputs`: those of the estimate that follows; `in_temporary`: in a temporary folder."""
         if self.path != self.name_path:  # parsed once per path
             self.name, self.name_path = parse_name(self.path), self.path
-        self.temporary = temporary
+        self.temporary = in_temporary is not None and (in_temporary or self.name.temporary)
         self.estimate_inputs, self.estimate = inputs, NO_ESTIMATE
 
     def set_estimate(self, estimate: TransferEstimate) -> None:

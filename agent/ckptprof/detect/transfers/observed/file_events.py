@@ -260,11 +260,12 @@ def _add_sync(transfer: TracedTransfer, event: FileLifeEvent, *, is_own: bool) -
 
 def is_temporary(path: str) -> bool:
     """Return True if a file, or a folder above it, has a temporary name."""
-    return parse_name(path).temporary or _is_in_temporary(path.rpartition("/")[0])
+    return parse_name(path).temporary or is_in_temporary(path.rpartition("/")[0])
 
 
 @lru_cache(maxsize=4096)
-def _is_in_temporary(folder: str) -> bool:
+def is_in_temporary(folder: str) -> bool:
+    """Return True if a folder, or one above it, has a temporary name."""
     return any(parse_name(place).temporary for place in _ancestors(folder))
 
 
