@@ -37,7 +37,7 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
     mine += [one for one in found.accounts if one.work in work and one not in mine]
     own = sum(one.seconds for one in mine) if limit is not Limit.CPU else found.runnable
     saving = rule.saving(found.context) if rule is not None and rule.saving is not None else None
-    floor, name = _floor(found, limit, own) if saving is None else (own * (1 - saving[0]), limit.value)
+    floor, name = _floor(found, limit, own) if saving is None else (own * (1 - saving[0]), None)
     expected = whole - own + floor
     context, waits = found.context, found.waiting > SLIGHT * whole
     waits = context.is_save and not context.is_remote and (context.is_direct or (context.syncs or 0) > 0 or waits)
