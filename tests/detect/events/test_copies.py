@@ -393,6 +393,7 @@ def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(given: float, saves: 
             runtimes=(),
         )
         stage.write(trainer, "/pipe", at_s, 1.0, int(given * 100 * MIB))
+        stage.read(tool, "/pipe", at_s, 1.0, int(given * 100 * MIB), from_disk=False, kept=0.0)
         stage.write(tool, f"{folder}/state.pt.aa", at_s, 0.5, 50 * MIB)
         stage.write(tool, f"{folder}/state.pt.ab", at_s + 0.5, 0.5, 50 * MIB, magic=None)
 

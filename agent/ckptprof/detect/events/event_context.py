@@ -101,15 +101,16 @@ class EventContext:
         return own or self.processes
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the parent of a process, if it wrote as much to no file at that time, and the process read none."""
+        """Return the parent of a process, if it wrote as much to no file at that time, and the process read as much."""
         known, parent = self.known.transfers.recent, self.world.jobs.parent(process)
         if parent is None or not self.world.may_save(parent):
             return None
         span = self.start_ns - CONCURRENT_NS, self.end_ns
         piped_bytes = sum(one.written_bytes for one in self.world.histories[parent].between(*span))
         piped_bytes -= sum(one.size_in_use for one in known.transfers_between(parent, *span, writes=True))
-        read_bytes = sum(one.size_in_use for one in known.transfers_between(process, *span, writes=False))
-        return parent if piped_bytes - read_bytes >= MOST_SHARE * self.bytes else None
+        received_bytes = self.world.histories[process].returned_bytes(*span)
+        received_bytes -= sum(one.size_in_use for one in known.transfers_between(process, *span, writes=False))
+        return parent if min(piped_bytes, received_bytes) >= MOST_SHARE * self.bytes else None
 
     @cached_property
     def own_files(self) -> set[FileKey]:
