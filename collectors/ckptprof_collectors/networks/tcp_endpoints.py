@@ -155,19 +155,15 @@ class _OwnedSocket(TcpSocket):
 class _Endpoint:
     __slots__ = (
         "_counts", "_interfaces", "_is_reported", "_key", "_max_transferred", "_received_ns", "_rtt_us",
-        "_sent_ns", "_sums",
-        "_unobserved", "has_strangers", "sockets",
+        "_sent_ns", "_sums", "_unobserved", "has_strangers", "sockets",
     )  # fmt: skip
 
     def __init__(self, key: _Key, interfaces: tuple[str, ...]) -> None:
         self._key, self._interfaces = key, interfaces
         self._sums = [0] * _SUMMED
         self._unobserved = [False] * _SUMMED  # counters missing in this kernel
-        self._max_transferred, self._counts, self._rtt_us = (
-            0,
-            _ZERO_COUNTERS,
-            0,
-        )  # of the socket with most bytes in this poll
+        self._max_transferred = self._rtt_us = 0  # of the socket with most bytes in this poll
+        self._counts = _ZERO_COUNTERS
         self._sent_ns = self._received_ns = 0
         self._is_reported = False
         self.has_strangers = False  # open sockets of other processes
@@ -327,14 +323,18 @@ class TcpEndpoints:
         return one.uid not in self.owners.users or (had_no_owner and self._table.is_open(one))
 
     def _only_owner_at_remote(self, one: _OwnedSocket) -> tuple[int, int] | None:
-        """Owner of a socket that closed before its inode was read: the only process connected to that remote port."""
+        """Owner of a socket that closed before its inode was read: the only process that connected to that remote port.
+
+        With others beside it, which may have connected for as short a time, it must still be connected.
+        """
         there = {
-            key[4]
+            key[4]: key
             for key, endpoint in self._endpoints.items()
             if (key[0], key[2], key[3]) == (one.remote, one.remote_port, False)
             and (endpoint.has_strangers if key[4] is None else key[4] in self.owners)
         }
-        return next(iter(there)) if len(there) == 1 else None
+        is_sure = len(self.owners) == 1 or any(other.key in there.values() for other in self._table.open_sockets())
+        return next(iter(there)) if len(there) == 1 and is_sure else None
 
     def _endpoint(self, key: _Key, touched: dict[_Key, _Endpoint]) -> _Endpoint:
         """Find or add an endpoint; the shared one for all others if none can be evicted."""

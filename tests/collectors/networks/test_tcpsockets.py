@@ -202,6 +202,19 @@ def test_a_closed_socket_may_be_of_a_stranger_who_connects_to_there(bench: Bench
     assert [(one.pid, one.bytes_acked) for one in bench.read()] == [(None, 6 * MIB)]
 
 
+def test_a_closed_socket_of_one_of_several_belongs_to_one_that_is_still_connected(bench: Bench) -> None:
+    """Another of them, such as the next run of a job, may have connected for as short a time."""
+    bench.collector.owners = Asked({77: (5, 50)}, number=2)
+    bench.read(message(1, info(MIB)))
+    bench.closings.messages = [closed(2, info(2 * MIB))]
+    connected = bench.read(message(1, info(MIB)))
+    bench.read()
+    bench.closings.messages = [closed(3, info(4 * MIB))]
+
+    assert [(one.pid, one.bytes_acked) for one in connected] == [(5, 3 * MIB)]
+    assert [(one.pid, one.bytes_acked) for one in bench.read()] == [(None, 4 * MIB)]
+
+
 def test_a_socket_that_closed_before_it_was_looked_for_is_no_stranger(bench: Bench) -> None:
     """Who opens a connection for each object closes many so; what closes later is still its own."""
     bench.collector.owners = Asked({77: (5, 50)})

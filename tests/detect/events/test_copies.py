@@ -463,3 +463,20 @@ def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy() -> None:
     found = play(stage.header(), changed(stage.frames(30), _without_pipe))
 
     assert told(found) == [(Kind.SAVE, f"/ckpt/run-step{number}.pkl") for number in range(3)]
+
+
+@pytest.mark.parametrize("trace", [False, True])
+def test_what_a_parent_writes_while_its_child_saves_does_not_make_it_an_author(*, trace: bool) -> None:
+    """So the next run, another child of it, restores what the first one saved, though the parent still runs."""
+    stage = Stage(trace=trace)
+    parent = stage.process(program="launch.py", runtimes=("numpy",))
+    first = stage.process(200, parent_pid=100, is_fork=False, born_s=1.0, exit_s=18.0)
+    second = stage.process(300, parent_pid=100, is_fork=False, born_s=20.0)
+    for at_s, child in ((6.0, first), (12.0, first), (26.0, second)):
+        stage.write(parent, "/pipe", at_s, 0.5, 100 * MIB)
+        stage.write(child, f"/ckpt/step_{at_s:.0f}.pt", at_s, 0.5, 100 * MIB)
+    stage.read(second, "/ckpt/step_12.pt", 24.0, 0.5, 100 * MIB)
+
+    found = play(stage.header(), changed(stage.frames(45), _without_pipe))
+
+    assert [one.kind for one in found] == [Kind.SAVE, Kind.SAVE, Kind.RESTORE, Kind.SAVE]

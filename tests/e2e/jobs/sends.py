@@ -74,9 +74,8 @@ def state() -> bytes:
     return written.getvalue()
 
 
-def saves(address: str, truth: Path, number: int) -> None:
+def saves(client: Any, truth: Path, number: int) -> None:
     """Train and save; log each save."""
-    client = client_of(address)
     for step in range(1, number + 1):
         train(6.0)
         body = state()
@@ -93,11 +92,14 @@ def log(truth: Path, kind: str, size: int, start_ns: int) -> None:
         lines.write(json.dumps(event) + "\n")
 
 
-def restore(address: str, truth: Path, name: str) -> None:
-    """Fetch what was saved; the store keeps no more than its size, so it is not loaded."""
+def restore(client: Any, truth: Path, name: str) -> None:
+    """Fetch what was saved; the store keeps no more than its size, so it is not loaded.
+
+    The client keeps its connections: polled, nothing shows whose those were that opened and closed between two samples.
+    """
     train(1.0)  # it imports, and meets the others
     body, start_ns = io.BytesIO(), time.time_ns()
-    client_of(address).download_fileobj("bucket", name, body)
+    client.download_fileobj("bucket", name, body)
     log(truth, "restore", body.getbuffer().nbytes, start_ns)
 
 
@@ -127,13 +129,14 @@ def main() -> None:
     parser.add_argument("--from", default="", dest="name")
     told = parser.parse_args()
     if told.address:
+        client = client_of(told.address)
         if told.name:
-            restore(told.address, told.truth, told.name)
-        saves(told.address, told.truth, told.saves)
+            restore(client, told.truth, told.name)
+        saves(client, told.truth, told.saves)
         return
     with store() as address:
         if told.way == "saves":
-            saves(address, told.truth, told.saves)
+            saves(client_of(address), told.truth, told.saves)
         elif told.way == "restores":
             restarts(address, told.truth, told.saves)
         else:
