@@ -62,6 +62,7 @@ class Mode(str, Enum):
 
 
 LEFT_OUT = "left out to keep the CPU budget of ckptprof"  # the end of that limitation
+REUSED_MEMORY = "how long it built its state in memory left from an earlier save, which looks like training"
 
 
 class Level(str, Enum):

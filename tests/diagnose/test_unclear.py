@@ -10,7 +10,7 @@ from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.rules import RULES
 from ckptprof.measures import BeforeMeasure, ProcessMeasure
-from ckptprof.model import LEFT_OUT, Checkpoint, Kind, Level, Mode
+from ckptprof.model import LEFT_OUT, REUSED_MEMORY, Checkpoint, Kind, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
 
 BOTH = pytest.mark.parametrize("level", list(Level))
@@ -181,6 +181,18 @@ def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
     assert left_out.confidence < full.confidence
 
 
+def test_what_may_have_been_built_before_lowers_the_confidence_that_nothing_was_slow() -> None:
+    """In memory of an earlier save: what is short may have been long. Of a limit it says nothing."""
+    for seconds, limit in ((0.1, Limit.NONE), (8.0, Limit.SERIALIZE)):
+        at = thread(Level.TRACE, seconds, user=0.9 * seconds, copy=0.1 * seconds)
+        sure = told(save(Level.TRACE, seconds, measured(at, devices=(device(seconds),))))
+        unsure = told(
+            save(Level.TRACE, seconds, measured(at, devices=(device(seconds),)), limitations=(REUSED_MEMORY,))
+        )
+        assert sure.limit is unsure.limit is limit
+        assert (REUSED_MEMORY in unsure.missing) is (unsure.confidence < sure.confidence) is (limit is Limit.NONE)
+
+
 def test_a_stall_that_was_not_seen_lowers_the_confidence_of_a_save_in_the_background() -> None:
     """Whoever waited for it, or nobody."""
     seen = measured(thread(Level.TRACE, 20, user=18, copy=2), devices=(device(20),))
@@ -189,6 +201,13 @@ def test_a_stall_that_was_not_seen_lowers_the_confidence_of_a_save_in_the_backgr
     assert (known.limit, unknown.limit) == (Limit.SERIALIZE, Limit.SERIALIZE)
     assert unknown.missing == ("how long training was blocked",)
     assert unknown.confidence < known.confidence
+
+
+def test_what_was_lost_lowers_the_confidence_by_its_share() -> None:
+    """Of a verdict on 86 % lost samples hardly anything is left."""
+    at = measured(thread(Level.TRACE, 10, user=9, copy=1), devices=(device(10),))
+    whole, rest = (told(changed(save(Level.TRACE, 10, at), lost_share=lost)).confidence for lost in (0.0, 0.86))
+    assert rest == pytest.approx(0.14 * whole, abs=1e-3)
 
 
 def test_tracing_is_surer_than_polling() -> None:

@@ -44,7 +44,7 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span, clip, length, merged, overlap_ns
 from ckptprof.frameworks.program_names import GPU_RUNTIMES
 from ckptprof.measures import BeforeMeasure
-from ckptprof.model import Evidence, Interval, Mode
+from ckptprof.model import REUSED_MEMORY, Evidence, Interval, Mode
 
 _GAP_IN_SAVE_NS = 1_500_000_000  # shorter gaps between own files: it serialises, gathers, waits for other ranks
 MIN_GATHERED_FRACTION = 4  # at least this part (1/4) of a save is sent to its writer
@@ -53,7 +53,6 @@ MAX_BLOCKED = 32  # intervals of one checkpoint
 _COPY_LIMITATION = (
     "how long training was blocked before the first byte, to copy its state, beyond what its memory shows"
 )
-_REUSED_MEMORY_LIMITATION = "how long it built its state in memory left from an earlier save, which looks like training"
 _WAIT_LIMITATION = "how long training was blocked: its wait for the save was not observed"
 _AS_PREVIOUS_SAVE = "as in the previous save of its series, without other evidence"
 _UNKNOWN_LIMITATION = (
@@ -243,7 +242,7 @@ def _classify_sole_writer(
     text = "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
     reuses_buffer = activity.trainers.has_copy_buffer(group.trainer, group.bytes)
-    limitations = (_REUSED_MEMORY_LIMITATION,) if reuses_buffer else ()
+    limitations = (REUSED_MEMORY,) if reuses_buffer else ()
     paused_ns = _paused_before(blocked, activity.start_ns)
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
     missing_ns = (min(paces) if len(paces) > 1 else 0.0) * group.bytes - paused_ns  # if it paused as before

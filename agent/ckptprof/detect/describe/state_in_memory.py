@@ -58,10 +58,10 @@ class StateInMemory:
         """Find when it built in memory what it then wrote."""
         saved_ns = self._trainers.last_save_end_ns(first_ns) + AT_ONCE_NS  # by then it has released what it wrote
         since_ns = max(self._trainers.first_ns(self._process) or 0, saved_ns)
-        changes = self._usage.memory_changes(self._process, max(since_ns, first_ns - 2 * BASELINE_REACH_NS), first_ns)
+        from_ns, until_ns = max(since_ns, first_ns - 2 * BASELINE_REACH_NS), self._end_ns + AT_ONCE_NS
+        changes = self._usage.memory_changes(self._process, from_ns, until_ns)
         changes = [one for one in changes if one.start_ns >= since_ns]
-        written = self._usage.totals(self._process, first_ns, self._end_ns + AT_ONCE_NS)
-        build_span = find_build_before(changes, first_ns, size, 0 if written is None else -written.grown_bytes)
+        build_span = find_build_before(changes, first_ns, self._end_ns, size)
         self.copy_buffer_bytes = 0 if build_span is None else size
         return [] if build_span is None else [build_span]
 

@@ -5,6 +5,7 @@ Training also allocates memory, but frees it again in each step, and needs no mo
 
 from __future__ import annotations
 
+from itertools import pairwise, takewhile
 from statistics import mean
 
 from ckptprof.detect.tolerances import (
@@ -25,26 +26,53 @@ from ckptprof.detect.world.spans import Span
 _STEP_SHARE = 0.01  # of the bytes: a small state is built in steps of at least that
 
 
-def find_build_before(changes: list[MemoryChange], first_ns: int, size: int, released_bytes: int = 0) -> Span | None:
+def find_build_before(changes: list[MemoryChange], first_ns: int, last_ns: int, size: int) -> Span | None:
     """Find since when a process built what it wrote, up to its first byte; None if its memory does not show it.
 
-    `changes`: since it trains and since the previous save. It allocated as much as it wrote, more than ever before, and
-    hardly anything for as long before that. Far apart samples show it if most is released with its last byte.
+    `changes`: since it trains and since the previous save, until after its last byte. It allocated as much as it wrote,
+    more than ever before, and hardly anything before that: for a moment if it then released it, else for as long as it
+    built. Far apart samples show it if most is released.
     """
-    changes = [one for one in changes if one.start_ns < first_ns]
-    steps = _last_rise(changes, min(SIGNIFICANT_BYTES, _STEP_SHARE * size))
-    whole = steps[1:] or steps  # the first one is partly training
-    if not steps or 2 * _retained_ns(whole) < sum(one.end_ns - one.start_ns for one in whole):
-        return None
-    start_ns = steps[0].start_ns
-    usual_since_ns = start_ns - max(CONCURRENT_NS, first_ns - start_ns)
-    usual = [one for one in changes if usual_since_ns < one.end_ns <= start_ns]
-    if changes[0].start_ns > usual_since_ns:
-        return None
-    growth = steps[-1].level_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
-    is_observed = 2 * released_bytes >= growth or all(_is_short(one) for one in changes if one.end_ns > usual_since_ns)
-    is_build = is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth
-    return (start_ns, first_ns) if is_build else None
+    after = [one.level_bytes for one in changes if one.start_ns >= last_ns + COUNTER_LAG_NS]
+    after_bytes = mean(after or [one.level_bytes for one in changes[-1:]] or [0])
+    changes = [one for one in changes if one.end_ns <= first_ns or (one.start_ns < first_ns and one.grown_bytes >= 0)]
+    released_ns, risen_ns = _released_since(changes, first_ns, size, after_bytes), _risen_since(changes, size)
+    for start_ns, usual_ns in (risen_ns, max(CONCURRENT_NS, first_ns - risen_ns)), (released_ns, NEARBY_NS):
+        usual_since_ns = start_ns - usual_ns
+        usual = [one for one in changes if usual_since_ns < one.end_ns <= start_ns]
+        if not usual or changes[0].start_ns > usual_since_ns:
+            continue
+        top_bytes = max(one.level_bytes for one in changes)
+        growth = top_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
+        since_usual = (one for one in changes if one.end_ns > usual_since_ns)
+        is_observed = 2 * (top_bytes - after_bytes) >= growth or all(map(_is_short, since_usual))
+        if is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth:
+            return start_ns, first_ns
+    return None
+
+
+def _released_since(changes: list[MemoryChange], first_ns: int, size: int, after_bytes: float) -> int:
+    """Find since when memory exceeded the level to which it returned after the last byte.
+
+    0 if it released less than it wrote. Nor is it a build if it is as short as a step of training, if it released much
+    before, as each step does, or if it paused for long.
+    """
+    if not changes or changes[-1].level_bytes - after_bytes < MOST_SHARE * size:
+        return 0
+    level = after_bytes + LITTLE_SHARE * size
+    start_ns = max((one.end_ns for one in changes if one.level_bytes <= level), default=first_ns)
+    before = takewhile(lambda one: one.end_ns > start_ns or one.grown_bytes >= _STEP_SHARE * size, reversed(changes))
+    start_ns = min([start_ns, *(one.start_ns for one in before)])
+    build, risen, edges = [one for one in changes if one.start_ns >= start_ns], 0, [start_ns]
+    for change in build:
+        risen += max(0, change.grown_bytes)
+        if change.level_bytes >= level + _STEP_SHARE * size:
+            level = change.level_bytes
+            edges.append(change.end_ns)
+    is_retained = sum(one.grown_bytes for one in build) >= MOST_SHARE * risen
+    longest_ns = max(later - earlier for earlier, later in pairwise([*edges, first_ns]))
+    is_steady = longest_ns <= pause_limit_ns(first_ns - start_ns) and first_ns - start_ns >= AT_ONCE_NS
+    return start_ns if is_retained and is_steady else 0
 
 
 def find_build_after(changes: list[MemoryChange], start_ns: int, last_ns: int, size: int) -> Span | None:
@@ -91,12 +119,13 @@ def pause_limit_ns(lasted_ns: int) -> int:
     return max(AT_ONCE_NS, lasted_ns // 3)
 
 
-def _last_rise(changes: list[MemoryChange], least_bytes: float) -> list[MemoryChange]:
-    """Select the last samples that each found more memory than any before, without a pause.
+def _risen_since(changes: list[MemoryChange], size: int) -> int:
+    """Find since when its samples found more memory than any before, without a pause, up to the last one; 0: never.
 
-    Nor with most of it freed in between, as training does in each step. A table that grows is copied, and the old one
-    freed.
+    Most of what it touched was retained, and not freed in between, as training does in each step. A table that grows is
+    copied, and the old one freed.
     """
+    least_bytes = min(SIGNIFICANT_BYTES, _STEP_SHARE * size)
     rise: list[MemoryChange] = []
     base = highest = changes[0].level_bytes if changes else 0
     fell = False
@@ -108,7 +137,11 @@ def _last_rise(changes: list[MemoryChange], least_bytes: float) -> list[MemoryCh
             highest, fell = change.level_bytes, False
             rise.append(change)
         fell = fell or change.level_bytes <= min(highest - least_bytes, (base + highest) / 2)
-    return rise if rise and changes[-1].end_ns - rise[-1].end_ns <= AT_ONCE_NS else []
+    if not rise or changes[-1].end_ns - rise[-1].end_ns > AT_ONCE_NS:
+        return 0
+    whole = rise[1:] or rise  # the first one is partly training
+    is_retained = 2 * _retained_ns(whole) >= sum(one.end_ns - one.start_ns for one in whole)
+    return rise[0].start_ns if is_retained else 0
 
 
 def _trend(changes: list[MemoryChange]) -> float:

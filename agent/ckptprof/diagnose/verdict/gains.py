@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.accounts import Accounting
+from ckptprof.diagnose.accounts.path import cpu_share
 from ckptprof.diagnose.accounts.storage_waits import throttle
-from ckptprof.diagnose.causes import Cause
+from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero, rate_of
 from ckptprof.diagnose.rules.rule import CauseRule
 from ckptprof.units import rate
@@ -17,6 +19,7 @@ _FASTER = 1.3  # a rate not above this multiple shows nothing about what is poss
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second so close to them may be the checkpoint itself
 _MAPPED = 4e9  # bytes per second of page faults without a disk: the most that a gain assumes
+_COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
 _MEMORY = 1e9  # bytes per second of copying to or from the page cache: the least that a gain assumes
 
 
@@ -38,7 +41,7 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
     own = sum(one.seconds for one in mine) if limit is not Limit.CPU else found.runnable
     saving = rule.saving(found.context) if rule is not None and rule.saving is not None else None
     floor, name = _floor(found, limit, own) if saving is None else (own * (1 - saving[0]), None)
-    expected = whole - own + floor
+    expected = whole - own + floor + (_waits_left(found, mine, floor) if limit is not Limit.CPU else 0.0)
     context, waits = found.context, found.waiting > SLIGHT * whole
     waits = context.is_save and not context.is_remote and (context.is_direct or (context.syncs or 0) > 0 or waits)
     if limit in (Limit.SERIALIZE, Limit.PAGE_CACHE, Limit.SINGLE_WRITER) and waits:  # until its bytes are on the device
@@ -56,6 +59,15 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
     return Gain(expected, most if left[most] >= _BINDS * expected else None)
 
 
+def _waits_left(found: Accounting, mine: Sequence[AttributedTime], floor: float) -> float:
+    """Estimate for how much longer the remaining work waits for a CPU than it did: in the same share of its time."""
+    rest = [one for one in found.accounts if one not in mine]
+    work = floor if mine and mine[0].limit in _COPIED else 0.0
+    work += sum(one.seconds - one.runnable for one in rest if one.cause in (Cause.COPYING, Cause.OWN_CODE))
+    share = cpu_share(found.path.thread)
+    return max(0.0, (work / share - work if share else 0.0) - sum(one.runnable for one in rest))
+
+
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
     """Return (minimum seconds of a limit's own work, what they are spent in)."""
     waits = (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH)
@@ -63,7 +75,7 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
         return _storage_floor(found, limit)
     if limit is Limit.PAGE_FAULT:
         return _read_floor(found)
-    if limit in (Limit.METADATA, Limit.PAGE_CACHE):
+    if limit in _COPIED:
         copying = max(0.0, found.context.transferred_bytes / _MEMORY - (found.seconds - own))
         return copying, f"copying {'into' if found.context.is_save else 'out of'} the page cache"
     if limit is Limit.SINGLE_WRITER and found.single_writer is not None:
@@ -113,7 +125,8 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
             best = bound.bytes_per_second
         elif best is not None and best <= _FASTER * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
-    floor = min(found.cpu_in_calls, found.waiting)
+    few_calls = limit is Limit.SMALL_IO  # with large pieces, which take hardly any CPU
+    floor = 0.0 if few_calls else min(found.cpu_in_calls, found.waiting)
     if best is None:
         return floor, None
     return max(floor, transferred / best), name

@@ -11,7 +11,7 @@ from ckptprof.diagnose.rules import RULES, CauseRule
 from ckptprof.diagnose.verdict import not_slow, sentences
 from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.save_series import back_to_back, waited_for
-from ckptprof.model import LEFT_OUT, Level, Mode
+from ckptprof.model import LEFT_OUT, REUSED_MEMORY, Level, Mode
 from ckptprof.units import per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Alternative, Limit, Verdict
 
@@ -68,7 +68,7 @@ def verdict(found: Accounting) -> Verdict:
         accounts = (replace(one, limit=Limit.PREVIOUS_SAVE) if one.limit is longest else one for one in found.accounts)
         found = replace(found, accounts=tuple(accounts))
     choice = _choose(found, chained)
-    limit, missing, (rule, shown) = choice.limit, _not_observed(found), _rule(found, choice.limit)
+    limit, missing, (rule, shown) = choice.limit, _not_observed(found, choice.limit), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
     promised = gain(found, limit, rule) if is_named and chained is None else None
     return Verdict(
@@ -236,7 +236,7 @@ def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
     return tuple(texts[:_MOST])
 
 
-def _not_observed(found: Accounting) -> tuple[str, ...]:
+def _not_observed(found: Accounting, limit: Limit) -> tuple[str, ...]:
     context, time, is_known = found.context, found.path.time, found.path.thread is not None
     if context.checkpoint.measures is None:
         return ("any measurement of the host during the checkpoint",)
@@ -247,6 +247,7 @@ def _not_observed(found: Accounting) -> tuple[str, ...]:
     device_busy = None if context.device is None else context.device.busy_seconds
     rows = (
         *((True, sentence) for sentence in context.checkpoint.limitations if sentence.endswith(LEFT_OUT)),
+        (limit is Limit.NONE and REUSED_MEMORY in context.checkpoint.limitations, REUSED_MEMORY),
         (blocked, "how long training was blocked"),
         (not is_known, "what its threads did"),
         (is_known and not time.calls_known, "which calls its threads waited in"),
