@@ -32,7 +32,7 @@ DEMO_VENV := .build/demo-$(FRAMEWORK)
 RECORDING = $(or $(DB),$$(echo .build/picture/*/ckptprof.db))
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check shadow weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
+.PHONY: help demo test certain live steady check shadow vm weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +70,11 @@ lint: $(VENV)/.installed ## style, types and import directions
 
 budget: $(VENV)/.installed ## lower the figures of lines in pyproject.toml to what is reached
 	$(VENV)/bin/python tests/suite/budget.py --lower
+
+vm: $(VENV)/.installed-all ## real NFS, NVMe and RDMA in a virtual machine, half an hour, as root: KERNEL=6.1 or 6.12 (ONLY=nfs42)
+	@.ci/packages qemu-system-x86_64:qemu-system-x86 mmdebstrap gcc ssh:openssh-client
+	CKPTPROF_VM=$(or $(KERNEL),6.1) $(VENV)/bin/python -m pytest -p no:randomly tests/vm/real_storage.py $(if $(ONLY),-k '$(ONLY)')
+	$(VENV)/bin/python tests/vm/table.py
 
 shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
 	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)

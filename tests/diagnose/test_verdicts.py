@@ -302,6 +302,25 @@ def test_what_comes_in_evenly_over_a_shaped_link_is_the_network(level: Level) ->
     assert told(restore(level, 20, measured(at, mount=far(), links=(free,)))).limit is Limit.SERVER
 
 
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        ({"shaped_overlimits": 40}, "40 packets delayed by"),
+        ({"shaped_drops": 30}, "30 packets dropped by"),
+        ({"shaped_overlimits": 40, "shaped_drops": 1}, "40 packets delayed and 1 packet dropped by"),
+        ({"backlog_bytes": 1 << 20}, "packets queued by"),
+    ],
+)
+def test_a_shaped_link_is_named_with_what_its_queueing_discipline_did(counts: dict[str, int], words: str) -> None:
+    """And not with what it did not."""
+    held_up = {"name": "eth0", "received_bytes": MIB, "sent_bytes": GIB, "active_seconds": 19.0, **counts}
+    at = thread(Level.TRACE, 20, copy=1, data=19)
+    verdict = told(save(Level.TRACE, 20, measured(at, mount=far(), links=(link(**held_up),))))
+
+    assert verdict.limit is Limit.NETWORK
+    assert any(words in one for one in verdict.evidence), verdict.evidence
+
+
 @BOTH
 def test_many_small_files_are_metadata_and_few_are_not(level: Level) -> None:
     """20,000 files of 8 KiB; the same seconds of writing are not the names."""

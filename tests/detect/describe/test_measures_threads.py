@@ -84,18 +84,19 @@ def test_the_calls_of_a_thread_are_exact_and_within_its_span() -> None:
     assert (thread.on_cpu_ns, thread.samples, thread.samples_by_state) == (None, None, None)
 
 
-def test_an_opening_that_empties_a_file_is_the_first_of_its_save() -> None:
-    """What was in it before took a second to cut off: training stood still for that, too."""
+@pytest.mark.parametrize(("kind", "created"), [("emptied", 0), ("created", 1)])
+def test_the_opening_of_its_file_is_the_first_of_a_save(kind: str, created: int) -> None:
+    """Training stood still for that, too: to cut off what was in it, or until an NFS server had it."""
     (save,) = with_samples(
         traced_stage(), 12,
-        (3.0, life("emptied", 3.0, duration_s=1.0, path="/ckpt/last.pt")),
+        (3.0, life(kind, 3.0, duration_s=1.0, path="/ckpt/last.pt")),
         (4.0, activity(100, "/ckpt/last.pt", 3.1, 4.0, 200 * MIB)),
     )  # fmt: skip
 
     (thread,) = told(save).threads
     assert save.end_ns - save.start_ns == pytest.approx(2_000 * MS, abs=20 * MS)
     assert thread.create_call_ns == pytest.approx(1_000 * MS, rel=1e-6)
-    assert (thread.creates, save.metadata.created) == (0, 0)
+    assert (thread.creates, save.metadata.created) == (created, created)
 
 
 def of_one_thread(looks: list[ThreadSample], *, start_s: float = 2.0, end_s: float = 4.0) -> ThreadMeasure:

@@ -209,7 +209,7 @@ DEFERRALS = (  # `decided-data`: the sum for data suffices
     ),
     Combination(
         "no libraries", Hypothesis.COPY, "only names are evidence, and its process has no library of machine learning",
-        all=("writes", "no-libraries"), none=("recurs", "computes"), min_sum=REQUIRED_SUMS[Hypothesis.SAVE],
+        all=("writes", "no-libraries"), none=("recurs", "computes", "resumed"), min_sum=REQUIRED_SUMS[Hypothesis.SAVE],
     ),
     Combination(
         "nobody known", Hypothesis.COPY, "names are the only evidence, and its process ended unobserved",

@@ -282,8 +282,10 @@ def _link_wait(context: CheckpointContext, waiting: float, flush: Wait | None) -
         or or_zero(link.backlog_bytes) > SMALL_BYTES
         or or_zero(link.shaped_drops) >= SYNCS
     ):
-        delayed = f"{plural(link.shaped_overlimits or 0, 'packet')} delayed by its queueing discipline"
-        return replace(full, cause=Cause.LINK_SHAPED, facts=(f"{text}, {delayed}",), imposed=True)
+        counts = ((link.shaped_overlimits, "delayed"), (link.shaped_drops, "dropped"))
+        shaped = " and ".join(f"{plural(count, 'packet')} {word}" for count, word in counts if count) or "packets queued"
+        text += f", {shaped} by its queueing discipline"
+        return replace(full, cause=Cause.LINK_SHAPED, facts=(text,), imposed=True)
     # A plateau: it was near its peak most of the time, whatever blocked its reader in between
     is_plateau = active >= max(1.0, MOST * waiting) and (context.link_bytes or 0.0) / active >= _STEADY * peak
     if not context.is_save and link.shaped_overlimits is not None and is_plateau:

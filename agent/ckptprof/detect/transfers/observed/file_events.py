@@ -155,8 +155,7 @@ class FileEvents:
         if event.kind in _OPENING_KINDS:
             if transfer.phase is Phase.CLASSIFIED or not 0 <= transfer.first_ns - event.at_ns <= COMMIT_NS:
                 return False
-            emptying_ns = (event.duration_ns or 0) if event.kind == "emptied" else 0
-            transfer.created_ns = event.at_ns - emptying_ns
+            transfer.created_ns = event.at_ns - (event.duration_ns or 0)
             transfer.emptied_ns = event.at_ns if event.kind == "emptied" else None
             if event.path is not None and event.path.startswith("/"):
                 self._set_first_path(transfer, event.path)

@@ -1,0 +1,147 @@
+"""A virtual machine with another kernel and real NFS, NVMe, NVMe over fabrics and RDMA: QEMU without hardware support.
+
+    python tests/vm/machine.py build|boot|ssh|stop [COMMAND]...
+
+The Debian of KERNELS stands in .build/vm/KERNEL (CKPTPROF_VM names the kernel); `build` puts this tree's ckptprof and
+the job of tests/vm/trainer.c into it. Needs root, mmdebstrap, qemu-system-x86 and a C compiler with a static libc.
+Each boot has three blank NVMe drives: /dev/nvme0n1 of 2 GiB, a slow one (8 MB/s of writes) and one for fabrics.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+KERNELS = {"6.1": "bookworm", "6.12": "trixie"}
+PROGRAMS = ("qemu-system-x86_64", "mmdebstrap", "gcc", "ssh")
+PACKAGES = (
+    "linux-image-amd64", "python3", "python3-venv", "nfs-kernel-server", "nfs-common", "rpcbind", "nvme-cli",
+    "iproute2", "openssh-server", "systemd", "systemd-sysv", "udev", "kmod", "xfsprogs", "btrfs-progs", "mdadm", "lvm2",
+    "dmsetup", "rdma-core", "ibverbs-providers", "procps", "libbpf1",
+)  # fmt: skip
+NETWORK = "[Match]\nName=eth0\n[Network]\nDHCP=yes\n"
+BOOT_SECONDS = 300
+DRIVES = ("", ",throttling.bps-write=8000000", "")
+
+
+@dataclass
+class Machine:
+    """One such machine."""
+
+    kernel: str
+    port: int = 2222
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return ROOT / ".build" / "vm" / self.kernel
+
+    @property
+    def _options(self) -> list[str]:
+        strict = ("StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "ConnectTimeout=20")
+        return ["-i", str(self.folder / "key"), *(word for option in strict for word in ("-o", option))]
+
+    def build(self) -> None:
+        """Make its disk, with this tree's ckptprof; the Debian below it is made once."""
+        root = self.folder / "root"
+        if not (self.folder / "vmlinuz").exists():
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self.folder.mkdir(parents=True)
+            packages = ",".join(PACKAGES)
+            _run("mmdebstrap", "--quiet", "--variant=important", f"--include={packages}", KERNELS[self.kernel], root)
+            _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.folder / "key")
+            _run("install", "-D", "-m", "600", self.folder / "key.pub", root / "root/.ssh/authorized_keys")
+            (root / "etc/systemd/network/10-eth0.network").write_text(NETWORK)
+            _run("systemctl", f"--root={root}", "enable", "-q", "systemd-networkd")
+            _run("systemctl", f"--root={root}", "mask", "-q", "nfs-server", "rpcbind.socket", "rpcbind.service")
+            (root / "etc/hostname").write_text(f"vm-{self.kernel}\n")
+            (root / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n")
+            shutil.copy(next((root / "boot").glob("initrd.img-*")), self.folder / "initrd")
+            shutil.copy(next((root / "boot").glob("vmlinuz-*")), self.folder / "vmlinuz")
+        wheels = root / "root/wheels"
+        shutil.rmtree(wheels, ignore_errors=True)
+        (version,) = (one.name.removeprefix("python3.") for one in (root / "usr/bin").glob("python3.*[0-9]"))
+        pip = (sys.executable, "-m", "pip", "-q")
+        _run(*pip, "wheel", "--no-deps", "--wheel-dir", wheels, ROOT)
+        _run(*pip, "download", "--only-binary=:all:", f"--python-version=3.{version}", "--dest", wheels,
+             *wheels.glob("ckptprof-*.whl"))  # fmt: skip
+        _run("chroot", root, "sh", "-c", "rm -rf /opt/ckptprof && python3 -m venv /opt/ckptprof && "
+             "/opt/ckptprof/bin/pip install -q --no-index --find-links /root/wheels ckptprof")  # fmt: skip
+        _run("gcc", "-O2", "-static", "-o", root / "root/trainer", HERE / "trainer.c", "-lm")
+        disk = self.folder / "disk.img"
+        disk.unlink(missing_ok=True)
+        _run("truncate", "-s", "8G", disk)
+        _run("mkfs.ext4", "-q", "-d", root, disk)
+
+    def boot(self) -> None:
+        """Start it in the background; raises RuntimeError where it does not answer."""
+        drives = [word for number, limit in enumerate(DRIVES) for word in self._drive(number, limit)]
+        _run(
+            "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "3072",
+            "-display", "none", "-no-reboot", "-daemonize", "-pidfile", self.folder / "pid",
+            "-serial", f"file:{self.folder / 'console'}", "-kernel", self.folder / "vmlinuz",
+            "-initrd", self.folder / "initrd", "-append", "root=/dev/vda rw console=ttyS0 net.ifnames=0 quiet",
+            "-drive", f"file={self.folder / 'disk.img'},if=virtio,format=raw,cache=unsafe", *drives,
+            "-netdev", f"user,id=u0,hostfwd=tcp:127.0.0.1:{self.port}-:22", "-device", "virtio-net-pci,netdev=u0",
+        )  # fmt: skip
+        until = time.monotonic() + BOOT_SECONDS
+        while self._ssh("true").returncode:
+            if time.monotonic() > until:
+                raise RuntimeError(f"it does not answer: {self.folder / 'console'}")
+            time.sleep(2)
+
+    def _drive(self, number: int, limit: str) -> list[str]:
+        image = self.folder / f"nvme{number}.img"
+        image.unlink(missing_ok=True)
+        _run("truncate", "-s", "2G", image)
+        drive = f"file={image},if=none,id=n{number},format=raw,cache=unsafe{limit}"
+        return ["-drive", drive, "-device", f"nvme,drive=n{number},serial=ckpt000{number}"]
+
+    def _ssh(self, script: str) -> subprocess.CompletedProcess[str]:
+        command = ["ssh", *self._options, "-p", str(self.port), "root@127.0.0.1", script]
+        return subprocess.run(command, capture_output=True, check=False, text=True, stdin=subprocess.DEVNULL)
+
+    def run(self, script: str) -> str:
+        """Run a script of bash in it; return what it printed. Raises RuntimeError where it fails."""
+        result = self._ssh(f"bash -c {shlex.quote('set -eu; ' + script)}")
+        if result.returncode:
+            raise RuntimeError(f"{script}\n{result.stdout[-2000:]}{result.stderr[-4000:]}")
+        return result.stdout
+
+    def fetch(self, names: list[str], folder: Path) -> None:
+        """Copy files out of /root."""
+        of = [f"root@127.0.0.1:/root/{name}" for name in names]
+        _run("scp", "-q", *self._options, "-P", str(self.port), *of, folder)
+
+    def stop(self) -> None:
+        """End it at once."""
+        pid = int((self.folder / "pid").read_text())
+        os.kill(pid, 15)
+
+
+def _run(*words: str | Path) -> None:
+    subprocess.run([str(word) for word in words], check=True)
+
+
+def main() -> None:
+    """Do what is asked."""
+    machine = Machine(os.environ.get("CKPTPROF_VM", "6.1"))
+    what, *words = sys.argv[1:] or ["help"]
+    if what == "ssh":
+        sys.stdout.write(machine.run(shlex.join(words)))
+    elif what in {"build", "boot", "stop"}:
+        getattr(machine, what)()
+    else:
+        sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()
