@@ -300,12 +300,14 @@ def test_rendering_does_not_hold_up_the_recorder(monkeypatch: pytest.MonkeyPatch
     """While a page is rendered, the recorder's state can be changed."""
     rendering, gate = threading.Event(), threading.Event()
 
-    def slow(registry: Collector, **_: Any) -> bytes:
-        list(registry.collect())
-        rendering.set()
-        gate.wait()
-        return b""
+    def slow(registry: Collector) -> bytes:
+        text = exposition_text(registry)
+        if text:
+            rendering.set()
+            gate.wait()
+        return text
 
+    exposition_text = exposition.generate_latest
     monkeypatch.setattr(exposition, "generate_latest", slow)
     metrics = Metrics()
     thread = threading.Thread(target=Pages(metrics, in_clear=True).metrics)

@@ -17,13 +17,15 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from prometheus_client import generate_latest
+from prometheus_client import exposition, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from ckptprof.assets import asset
 from ckptprof.export import metrics as metrics_module
+from ckptprof.export import wsgi_pages
 from ckptprof.export.checkpoints import REMEMBERED_CHECKPOINTS
 from ckptprof.export.entity_tables import REMEMBERED
 from ckptprof.export.metrics import Metrics, RecorderHealth
@@ -664,6 +666,39 @@ def test_the_page_stays_small_on_a_large_node() -> None:
         frame(*[disk(f"nvme{number}n1") for number in range(12)], *[nic(f"e{number}") for number in range(8)])
     )
     assert len(parsed(metrics)) < 350
+
+
+def test_only_series_that_changed_are_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page is what prometheus_client makes of all families, also after series came, changed and went."""
+    rendered: list[str] = []
+
+    def counted(registry: Collector) -> bytes:
+        families = list(registry.collect())
+        rendered.extend(sample.name for family in families for sample in family.samples)
+        return generate_latest(registry)
+
+    monkeypatch.setattr(exposition, "generate_latest", counted)
+    monkeypatch.setattr(wsgi_pages, "FRESH_SECONDS", 0.0)
+    assert Pages(Metrics(), in_clear=True).metrics().body == generate_latest(Metrics())
+    metrics = full()
+    pages = Pages(metrics, in_clear=True)
+    counts = []
+    for change in (
+        None,
+        None,
+        frame(disk("sda", 2, 4), disk("sdb")),  # the same, and another one
+        frame(disk("sda", 3, 4), nic("eth0")),
+        frame(EntityGone("device", "sda")),
+        frame(disk("sdb", 5), MemorySample(*range(1, 15))),
+    ):
+        if change is not None:
+            metrics.observe(change)
+        rendered.clear()
+        assert pages.metrics().body == generate_latest(metrics)
+        counts.append(len(rendered))
+
+    per_disk = sum(column.metric is not None for column in DiskSample.counted.columns)
+    assert counts == [counts[0], 0, per_disk, 1, per_disk, 1]
 
 
 def test_it_renders_while_it_is_fed() -> None:

@@ -36,11 +36,12 @@ _UNDESCRIBED = About(1, {})
 
 
 class _EntityRow(Generic[S]):
-    __slots__ = ("labels", "sample")
+    __slots__ = ("labels", "sample", "series")
 
     def __init__(self, labels: Labels) -> None:
         self.labels = labels
         self.sample: S | None = None
+        self.series: list[Sample | None] = []  # of the sample, once they were collected
 
 
 class EntityTable(Generic[S]):
@@ -106,13 +107,16 @@ class EntityTable(Generic[S]):
             if row is None:
                 self._fold(name, sample)
                 return
-        row.sample = sample
+        if row.sample != sample:
+            row.sample, row.series = sample, []
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families that have a series, rows in order of first observation."""
-        rows = [(row.labels, row.sample) for row in self._rows.values() if row.sample is not None]
+        for row in self._rows.values():
+            if row.sample is not None and not row.series:
+                row.series = [column.read(row.labels, row.sample) for column in self._columns]
         for index, column in enumerate(self._columns):
-            family = column.family(column.read(labels, sample) for labels, sample in rows)
+            family = column.family(row.series[index] for row in self._rows.values() if row.series)
             if self._other is not None and column.is_counter:
                 family.samples.append(Sample(column.series, self._other_labels, self._other[index]))
             if family.samples:

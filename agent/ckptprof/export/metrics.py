@@ -113,6 +113,7 @@ class Metrics(Collector):
         self._leaving = {kind.counted.gone_entity: table for kind, table in self._tables.items()}
         self._hosts = {kind: families.declared(kind.counted) for kind in SHOWN if not kind.counted.name}
         self._newest: dict[type, Any] = {}  # of the host
+        self._recorded: list[Metric] = []  # families of checkpoints; empty: not collected since the last one
         self._minimal = minimal
         bounds = families.MINIMAL_BOUNDS_SECONDS if minimal else DURATION_BOUNDS_SECONDS
         self._checkpoints = CheckpointFamilies(self._registry, bounds)
@@ -168,6 +169,7 @@ class Metrics(Collector):
     def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Count a checkpoint, or the difference of a revision (same uid)."""
         with self._lock:
+            self._recorded = []
             is_first = self._checkpoints.add(checkpoint)
             if self._jobs is not None:
                 self._jobs.add(checkpoint)
@@ -186,7 +188,8 @@ class Metrics(Collector):
             return found + [one for named in (self._jobs, self._runs) if named is not None for one in named.collect()]
 
     def _families(self) -> Iterator[Metric]:
-        yield from self._registry.collect()
+        self._recorded = self._recorded or list(self._registry.collect())
+        yield from self._recorded
         for table in self._tables.values():
             yield from table.collect()
         for kind, columns in self._hosts.items():

@@ -1,21 +1,26 @@
 """The WSGI application: metrics by prometheus_client, status and health.
 
-Each format is rendered at most once in FRESH_SECONDS for all clients, outside the lock of the recorder's state.
+Changed series are rendered at most once in FRESH_SECONDS for all clients, outside the lock of the recorder's state.
 """
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from copy import copy
 from ipaddress import ip_address
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from prometheus_client.exposition import gzip_accepted, make_wsgi_app
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from ckptprof.errors import CkptprofError
 
@@ -43,6 +48,38 @@ class HttpPage(NamedTuple):
     body: bytes
 
 
+class _Format(Collector):
+    """The text of all series in one format; only series that have changed since the last page are rendered."""
+
+    def __init__(self, accept: str) -> None:
+        self._encode, self.content_type = choose_encoder(accept)
+        self._changed: list[Metric] = []
+        self._end = self._encode(self)
+        self._known: dict[str, tuple[list[bytes], list[Sample], list[bytes]]] = {}  # heading, series, their lines
+
+    def collect(self) -> Iterable[Metric]:
+        return self._changed
+
+    def page(self, families: Iterable[Metric]) -> bytes:
+        return b"\n".join([*(line for family in families for line in self._lines(family)), self._end])
+
+    def _lines(self, family: Metric) -> list[bytes]:
+        samples, count = family.samples, len(family.samples)
+        heading, before, lines = self._known.get(family.name, ([], [], []))
+        if samples != before or not heading:
+            pairs = zip_longest(samples, before[:count], lines[:count])
+            lines = [line if line and new == old else b"" for new, old, line in pairs]
+            part = copy(family)
+            part.samples = [one for one, line in zip(samples, lines, strict=True) if not line]
+            self._changed = [part]
+            *rendered, _ = self._encode(self).removesuffix(self._end).split(b"\n")
+            first = len(rendered) - len(part.samples)
+            heading, fresh = rendered[:first], iter(rendered[first:])
+            lines = [line or next(fresh) for line in lines]
+            self._known[family.name] = heading, samples, lines
+        return [*heading, *lines]
+
+
 class Pages:
     """A WSGI application: GET and HEAD of /metrics, /status, / and /healthz."""
 
@@ -58,10 +95,11 @@ class Pages:
 
         `in_clear`: plain HTTP, so requests from web sites are refused.
         """
-        self._app = make_wsgi_app(metrics)
+        self._metrics = metrics
         self._status, self._health = status, health
         self._in_clear = in_clear
         self._lock = threading.Lock()
+        self._formats: dict[str, _Format] = {}
         self._rendered: dict[tuple[str, str], tuple[float, HttpPage]] = {}  # by format and encoding, at most four
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> list[bytes]:
@@ -98,12 +136,12 @@ class Pages:
             return page
 
     def _render(self, accept: str, encoding: str) -> HttpPage:
-        environ = {"REQUEST_METHOD": "GET", "PATH_INFO": "/metrics"}
-        environ |= {"HTTP_ACCEPT": accept, "HTTP_ACCEPT_ENCODING": encoding}
-        responses: list[tuple[str, list[tuple[str, str]]]] = []
-        body = self._app(environ, lambda status, headers: responses.append((status, headers)))
-        ((status, headers),) = responses
-        return HttpPage(status, [*headers, ("Vary", "Accept, Accept-Encoding")], b"".join(body))
+        form = self._formats.get(accept) or self._formats.setdefault(accept, _Format(accept))
+        headers, body = [("Content-Type", form.content_type)], form.page(self._metrics.collect())
+        if encoding:
+            headers.append(("Content-Encoding", encoding))
+            body = gzip.compress(body, 1)  # the fastest level
+        return HttpPage("200 OK", [*headers, ("Vary", "Accept, Accept-Encoding")], body)
 
 
 def _plain(status: str, *headers: tuple[str, str], text: str = "") -> HttpPage:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptprof.detect.transfers.ledger import Ledger, _SpreadBytes
+from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
@@ -103,3 +104,29 @@ def test_bytes_that_are_spread_evenly_are_shared_by_time(
             shares += Fraction(size * max(0, min(end, window[1]) - max(first, window[0])), end - first)
 
         assert abs(spread.between(window) - shares) <= Fraction(1, 2)
+
+
+@given(st.lists(st.tuples(MOMENTS, st.sampled_from("abc")), max_size=20), MOMENTS)
+@settings(max_examples=60)
+def test_a_folder_is_searched_by_time_and_only_of_the_process_in_question(
+    writes: list[tuple[tuple[int, int], str]], window: tuple[int, int]
+) -> None:
+    """Whether one of its files was open within a second."""
+    half_ns = SECOND_NS // 2
+
+    def observed(process: tuple[int, int], number: int) -> Transfer:
+        (start, end), folder = writes[number]
+        return Transfer(
+            process=process, file=(8, number), writes=True, path=f"/{folder}/{number}", first_ns=start * half_ns,
+            last_ns=end * half_ns, before_ns=start * half_ns, samples=[PositionSample(start * half_ns, 0, 1)],
+        )  # fmt: skip
+
+    other = (200, 2000)
+    known = [observed(process, number) for process in (WRITER, other) for number in range(len(writes))]
+    ledger = Ledger({}, FileOpenings(), known)
+    low, high = window[0] * half_ns + 9 * SECOND_NS, window[1] * half_ns + 9 * SECOND_NS
+    spans = [(start * half_ns, end * half_ns) for (start, end), folder in writes if folder == "a"]
+
+    found = any(low - SECOND_NS <= end and start <= high + SECOND_NS for start, end in spans)
+    assert ledger.was_writing_in_folder("/a", WRITER, low, high) == found
+    assert list(ledger._observed_writes) == [WRITER]

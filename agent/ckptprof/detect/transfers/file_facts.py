@@ -152,8 +152,7 @@ class FileFacts:
         if self._awaiting_trainer:
             self._find_trainers()
         unknown = self._join_known(_group_by_file(found, self._fresh), _group_by_file(still_open, self._fresh), clock)
-        for transfer in [*found, *still_open]:
-            self._claim(transfer)
+        self._claim(*found, *still_open)
         closings = [
             one for one in self._openings.unattributed_closings(now_ns - POLL_INTERVAL_NS) if one.file in self._facts
         ]
@@ -207,12 +206,11 @@ class FileFacts:
 
         Their writer was observed with them open after all, and stands for all of it.
         """
-        if not any(transfer.is_credited for transfer in waiting):
-            return list(waiting)
         observed_open: dict[FileKey, list[Transfer]] = {}
-        for transfer in [*waiting, *still_open]:
-            if transfer.writes and not transfer.is_credited:
-                observed_open.setdefault(transfer.file, []).append(transfer)
+        for transfer in [one for one in (*waiting, *still_open) if one.writes and not one.is_credited]:
+            observed_open.setdefault(transfer.file, []).append(transfer)
+        if not observed_open:
+            return list(waiting)
         found = []
         for transfer in waiting:
             others = observed_open.get(transfer.file, ()) if transfer.is_credited else ()
@@ -321,9 +319,9 @@ class FileFacts:
                 fact = msgspec.structs.replace(fact, size=transfer.size, is_complete=None)
                 transfer.set_fact(fact, transfer.fact_at_ns)
 
-    def _claim(self, transfer: Transfer) -> None:
-        if transfer.writes and not isinstance(transfer, TracedTransfer):  # those are kept where they are followed
-            self._claims[transfer.process, transfer.file, transfer.first_ns] = transfer
+    def _claim(self, *transfers: Transfer) -> None:
+        written = [one for one in transfers if one.writes and not isinstance(one, TracedTransfer)]
+        self._claims |= {(one.process, one.file, one.first_ns): one for one in written}  # traced: where followed
 
     def forget_before(self, at_ns: int) -> None:
         """Drop facts recorded before `at_ns`."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, starmap
 from operator import itemgetter, mul
@@ -35,7 +35,7 @@ from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistories, ProcessHistory
-from ckptprof.detect.world.spans import Span, SpanIndex
+from ckptprof.detect.world.spans import LatestEnds, Span
 from ckptprof.frameworks.file_names import path_shape
 
 _FRACTION_BITS = 64  # of a byte per nanosecond: sums of a million spans are exact to the byte
@@ -141,7 +141,7 @@ class Ledger:
         self._transfers: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
         self._writes: dict[ProcessKey, _ProcessWrites] = {}  # computed when first used
         self._reads: dict[ProcessKey, _SpreadBytes] = {}  # by calls, computed when first used
-        self._observed_writes: dict[tuple[ProcessKey, str], SpanIndex[None]] = {}  # by folder, observed writes
+        self._observed_writes: dict[ProcessKey, dict[str, LatestEnds]] = {}  # by folder, computed when first used
         for transfer in transfers:
             self.add(transfer)
 
@@ -150,9 +150,6 @@ class Ledger:
         self._transfers.setdefault((transfer.process, transfer.writes), []).append(transfer)
         if transfer.writes and transfer.process in self._writes:
             self._writes[transfer.process].add([transfer])
-        if transfer.writes and (transfer.samples or transfer.operations is not None):
-            spans = self._observed_writes.setdefault((transfer.process, transfer.folder), SpanIndex())
-            spans.add((transfer.first_ns, transfer.last_ns), None)
         if not transfer.writes and transfer.process in self._reads:
             self._reads[transfer.process].add(self._read_spans([transfer]))
 
@@ -169,8 +166,13 @@ class Ledger:
 
     def was_writing_in_folder(self, folder: str, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
         """Return True if the process was observed writing a file of the folder then, within a second."""
-        spans = self._observed_writes.get((process, folder))
-        return spans is not None and any(True for _ in spans.find(start_ns - CONCURRENT_NS, end_ns + CONCURRENT_NS))
+        if process not in self._observed_writes:
+            spans = self._observed_writes[process] = defaultdict(LatestEnds)
+            for one in self._transfers.get((process, True), ()):
+                if one.samples or one.operations is not None:  # a credited one was not observed
+                    spans[one.folder].add((one.first_ns, one.last_ns))
+        own = self._observed_writes[process].get(folder)
+        return own is not None and own.before(end_ns + CONCURRENT_NS + 1) >= start_ns - CONCURRENT_NS
 
     def unexplained_written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process wrote between two times in excess of its known transfers."""

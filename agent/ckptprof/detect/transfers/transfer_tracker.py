@@ -116,9 +116,9 @@ class TransferTracker:
         """Merge what a process wrote to a file, truncated and wrote again without closing it."""
         closed_ns: dict[str, int] | None = None
         joined: set[int] = set()
-        for later in (*self.waiting, *self.polled.open_transfers()):
-            earlier = later.before_truncation
-            if earlier is None or now_ns - later.first_ns < LATE_TICK_NS:  # inotify events arrive later
+        known = (*self.waiting, *self.polled.open_transfers())
+        for later, earlier in [(one, before) for one in known if (before := one.before_truncation) is not None]:
+            if now_ns - later.first_ns < LATE_TICK_NS:  # inotify events arrive later
                 continue
             closed_ns = self.openings.first_close_by_folder() if closed_ns is None else closed_ns
             stayed_open = self.openings.stayed_open(earlier, later.first_ns, closed_ns)

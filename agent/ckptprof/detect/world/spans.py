@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from itertools import accumulate
-from typing import Generic, TypeVar
 
-T = TypeVar("T")
 Span = tuple[int, int]  # start and end in ns of CLOCK_MONOTONIC, the end excluded
 
 
@@ -90,25 +88,3 @@ class OverlapWeights:
             self._started_weights[bisect_left(self._starts, end_ns)]
             - self._ended_weights[bisect_right(self._ends, start_ns)]
         )
-
-
-class SpanIndex(Generic[T]):
-    """Items with their spans, found by time without visiting all others."""
-
-    def __init__(self) -> None:
-        self._rows: dict[
-            int, list[tuple[int, int, int, T]]
-        ] = {}  # by the bit length of their duration, sorted by start
-        self._number = 0
-
-    def add(self, span: Span, item: T) -> None:
-        """Add an item with its span."""
-        self._number += 1
-        row = self._rows.setdefault(max(0, span[1] - span[0]).bit_length(), [])
-        insort(row, (span[0], self._number, span[1], item))
-
-    def find(self, low_ns: int, high_ns: int) -> Iterator[T]:
-        """Yield the items that started by the second time, and did not end before the first."""
-        for bits, row in self._rows.items():
-            first, last = bisect_left(row, (low_ns - (1 << bits),)), bisect_left(row, (high_ns + 1,))
-            yield from (item for _, _, end_ns, item in row[first:last] if end_ns >= low_ns)

@@ -18,7 +18,7 @@ from ckptprof.recording import Frame, Header, Unpacker
 from ckptprof.service.sampler_options import SamplerControl, SamplerOptions
 
 PIPE_BYTES = 1 << 20
-READ_BYTES = 1 << 20
+READ_BYTES = 64 << 10  # a larger buffer would be a mapping of its own at each read
 MAX_CONTROL_BYTES = 32 << 10  # a pipe takes 64 KiB
 _F_SETPIPE_SZ = 1031  # include/uapi/linux/fcntl.h; in Python's fcntl since 3.10 under another name
 # -I and -S keep the working directory, the user's site and PYTHON* variables out of a process that may have
