@@ -42,7 +42,8 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, size: int, rel
     if changes[0].start_ns > usual_since_ns:
         return None
     growth = steps[-1].level_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
-    is_observed = 2 * released_bytes >= growth or all(_is_short(one) for one in changes if one.end_ns > usual_since_ns)
+    are_short = all(one.end_ns - one.start_ns <= AT_ONCE_NS for one in changes if one.end_ns > usual_since_ns)
+    is_observed = 2 * released_bytes >= growth or are_short
     is_build = is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth
     return (start_ns, first_ns) if is_build else None
 
@@ -114,10 +115,6 @@ def _last_rise(changes: list[MemoryChange], least_bytes: float) -> list[MemoryCh
 def _trend(changes: list[MemoryChange]) -> float:
     middle = len(changes) // 2
     return mean(one.level_bytes for one in changes[middle:]) - mean(one.level_bytes for one in changes[: middle or 1])
-
-
-def _is_short(change: MemoryChange) -> bool:
-    return change.end_ns - change.start_ns <= AT_ONCE_NS
 
 
 def _retained_ns(steps: list[MemoryChange]) -> int:
