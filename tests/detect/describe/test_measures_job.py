@@ -215,6 +215,25 @@ def test_the_writer_of_several_ranks_is_held_while_it_receives_more_than_it_send
         assert before.received_bytes == pytest.approx(whole, rel=0.01)
 
 
+def test_a_helper_that_waits_for_what_to_write_holds_nobody_before() -> None:
+    """It imported its libraries, then slept until it was sent a state; meanwhile others received."""
+    stage = Stage(hz=10, trace=True, poll=False)
+    stage.process()
+    stage.process(107, parent_pid=100)
+    samples: list[tuple[float, Sample]] = []
+    for at in range(200):
+        ran = (at - min(max(0, at - 150), 5)) * 95_000_000, min(at, 60) * 95_000_000 + max(0, at - 150) * 1_000_000
+        samples += [
+            (at / 10, ThreadTime(pid, ticks, pid, one, 0, one // 10_000_000))
+            for pid, ticks, one in zip((100, 107), (1000, 1070), ran, strict=True)
+        ]
+        samples += [(at / 10, NicSample("lo", at * 3 * MIB, 0, 0, 0, at * 3 * MIB, 0, 0, 0))]
+    samples.append((15.55, activity(107, "/ckpt/step_1.pt", 15.0, 15.5, 200 * MIB, tid=107)))
+    (save,) = with_samples(stage, 19, *sorted(samples, key=lambda pair: pair[0]))
+
+    assert save.stall_ns == pytest.approx(0.5 * SECOND_NS, abs=SECOND_NS // 5)
+
+
 @pytest.mark.parametrize("pauses", [0.0, 1.0])
 def test_a_trainer_that_goes_on_until_it_writes_or_often_pauses_was_not_held_before(pauses: float) -> None:
     """Collectives and evaluation stand still, too: for as long, again and again."""

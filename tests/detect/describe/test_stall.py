@@ -1165,3 +1165,18 @@ def test_who_waits_for_a_child_that_carries_its_files_is_held_until_that_is_done
     assert [one.kind for one in (first, second, restore)] == [Kind.SAVE, Kind.SAVE, Kind.RESTORE]
     assert [one.mode for one in (first, second)] == [Mode.SYNC, Mode.SYNC]
     assert [seconds(one) for one in (first, second, restore)] == pytest.approx([1.78, 1.78, 1.67], abs=0.15)
+
+
+@pytest.mark.parametrize("trace", [True, False])
+def test_who_packs_what_it_has_saved_is_held_until_that_is_done(*, trace: bool) -> None:
+    """Two processes write as much each; one reads its own at once while the other still writes: no staging file."""
+    stage, size = Stage(trace=trace), 100 * MIB
+    for rank, seconds_of_writing in enumerate((0.2, 0.7)):
+        actor = stage.process(100 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": "29500"})
+        stage.write(actor, f"/ckpt/step_10/{rank}/state.npz", 5.0, seconds_of_writing, size)
+        stage.extra += times(actor)
+    stage.read(stage.actors[0], "/ckpt/step_10/0/state.npz", 5.22, 1.6, size, from_disk=False, kept=0.0)
+
+    (save,) = (one for one in detect(stage, stage.frames(LONGER_SECONDS)) if one.kind is Kind.SAVE)
+
+    assert (save.mode, save.files, seconds(save)) == (Mode.SYNC, 2, pytest.approx(1.82, abs=0.15))

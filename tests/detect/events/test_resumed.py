@@ -50,6 +50,21 @@ def test_whose_last_one_the_next_run_reads_is_a_series_of_saves(trace: bool) -> 
     ]
 
 
+@pytest.mark.parametrize("writes_on", [False, True])
+def test_who_reads_what_a_process_that_writes_on_made_restores_nothing(*, writes_on: bool) -> None:
+    """One makes pictures, and the next of the same program looks at each; one that only waits has started a run."""
+    stage = Stage(trace=False)
+    maker, reader = (
+        stage.process(pid, born_s=born_s, program="made.py", runtimes=("numpy",))
+        for pid, born_s in ((100, 0), (200, 5))
+    )
+    for number in range(1, 12 if writes_on else 2):
+        stage.write(maker, f"/run/made_{number}.raw", 1.0 * number, 0.3, 24 * MIB, magic=bytes(16))
+    stage.read(reader, "/run/made_1.raw", 6.0, 0.3, 24 * MIB, from_disk=False)
+
+    assert ("restore" in {one.kind.value for one in stage.play(30)}) is not writes_on
+
+
 def test_what_comes_after_the_restart_is_sure_at_once() -> None:
     """Before it nothing told such a series from what evaluations yield."""
     *_, last = found(EVEN, (3,), trace=True)

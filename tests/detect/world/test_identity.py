@@ -9,6 +9,7 @@ from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.process_counters import ProcessHistory, find_runs
+from ckptprof.detect.world.world import World
 from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
 
 
@@ -46,6 +47,17 @@ def test_a_reused_pid_is_not_the_parent_of_older_processes() -> None:
     book.observe(info(100, parent_pid=50, start_ticks=100))
 
     assert book.job_of((100, 100)) == "train.py-100"
+
+
+@pytest.mark.parametrize(("program", "found"), [("train.py", (100, 100)), ("mlflow", None)])
+def test_a_tool_is_no_trainer_of_what_it_starts(program: str, found: tuple[int, int] | None) -> None:
+    """Whatever libraries it has loaded; a shell between the two has none."""
+    world = World(Stage().header())
+    for one in (info(100, program=program, comm="", runtimes=("numpy",)), info(101, 100, program="sh", comm="sh")):
+        world.jobs.observe(one)
+    world.jobs.observe(info(102, 101, program="rsync", comm="rsync"))
+
+    assert world.trainer_above((102, 102)) == found
 
 
 def test_counters_that_go_back_give_no_difference() -> None:

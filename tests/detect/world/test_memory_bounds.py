@@ -155,11 +155,14 @@ def test_what_is_kept_of_a_trainer_is_bounded() -> None:
         told: list[Sample] = [ThreadTime(10, 100, 10, at_ns, 0, number), StackSample(at_ns, 10, 100, 0, ())]
         told += [GpuUse(10, 100, gpu, ((at_ns, 50),)) for gpu in range(20)]
         book.ingest(frame(at_ns, 0, *told))
-        book.record_save(at_ns, at_ns)
+        book.record_save("pid-10", at_ns, at_ns)
 
     assert len(book.stacks((10, 100), 0, 2000 * SECOND_NS)) == 256
     assert [len(points) for points in book.gpu_uses((10, 100))] == [600] * 16
-    assert [book.is_in_save(number * SECOND_NS) for number in (1743, 1744)] == [False, True]
+    assert [len(book.saves_between((10, 100), number * SECOND_NS, number * SECOND_NS)) for number in (1743, 1744)] == [
+        0,
+        1,
+    ]
     for pid in range(1000):
         book.ingest(frame(2000 * SECOND_NS, 0, ThreadTime(pid + 1000, 1, 1, 0, 1, 1)))
     assert sum(book.is_known((pid + 1000, 1)) for pid in range(1000)) == 512

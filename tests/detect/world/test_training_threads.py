@@ -8,6 +8,7 @@ import pytest
 from tests.detect.observed import frame
 
 from ckptprof.detect.world.counter_history import CounterHistory, TimedCounters
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof_collectors.samples import ThreadTime
 
@@ -20,7 +21,7 @@ def looked_at(
     until_ms: int, every_ms: int, share: Callable[[int], float], wakes_until_ms: int | None = None
 ) -> TrainingThreads:
     """Return looks at a thread that runs for a share of the time, which may change from look to look."""
-    book, ran_ns = TrainingThreads(), 0
+    book, ran_ns = TrainingThreads(Jobs()), 0
     for at_ms in range(0, until_ms + 1, every_ms):
         slices = at_ms if wakes_until_ms is None else min(at_ms, wakes_until_ms)
         book.ingest(frame(at_ms * MS, max(0, at_ms - every_ms) * MS, ThreadTime(*TRAINER, 100, ran_ns, 0, slices)))
@@ -50,9 +51,18 @@ def test_a_thread_that_is_held_already_has_the_rhythm_that_it_had_before(share: 
 def test_what_is_usual_is_known_through_a_save_of_most_of_a_minute(save_ends_s: int, known: bool) -> None:  # noqa: FBT001 - a case
     """After a longer one it may be in another phase."""
     book = looked_at(save_ends_s * 1000, 100, lambda at_ms: 0.9 if at_ms < 20_000 else 0.0)
-    book.record_save(20 * SECOND, save_ends_s * SECOND)
+    book.record_save(Jobs().job_of(TRAINER), 20 * SECOND, save_ends_s * SECOND)
 
     assert (book.rhythm(TRAINER, save_ends_s * SECOND) is not None) == known
+
+
+def test_what_another_job_saves_is_none_of_its_saves() -> None:
+    """Of a job alongside that saved last, a trainer was said to have built what it wrote in 0.2 instead of 1.1 s."""
+    book = TrainingThreads(Jobs())
+    for job, at_s in (("pid-1", 1), ("pid-2", 5)):
+        book.record_save(job, at_s * SECOND, (at_s + 1) * SECOND)
+
+    assert [book.last_save_end_ns((pid, 1), 9 * SECOND) for pid in (1, 2, 3)] == [2 * SECOND, 6 * SECOND, 0]
 
 
 @pytest.mark.parametrize(("seen_ms", "known"), [(300, False), (700, True)])
@@ -72,7 +82,7 @@ def test_looks_that_are_close_together_do_not_tell_of_pauses() -> None:
 @pytest.mark.parametrize("until_ms", [300, 70_000])
 def test_what_was_done_of_late_is_told_as_all_of_it_is(every_ms: int, until_ms: int) -> None:
     """From its end on, and only as far as it is asked for: by looks that are close together, far apart, or both."""
-    book, ran_ns, at_ms = TrainingThreads(), 0, 0
+    book, ran_ns, at_ms = TrainingThreads(Jobs()), 0, 0
     while at_ms < until_ms:
         at_ms += every_ms if at_ms % 1000 < 800 else 90
         ran_ns += at_ms % 7 * MS

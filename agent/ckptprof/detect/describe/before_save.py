@@ -59,19 +59,21 @@ def _gathered_inflow(draft: Draft, first_ns: int) -> Inflow | None:
     jobs, writers = draft.world.jobs, list(draft.writers)
     if len(writers) > 1 or (jobs.ranks(writers[0]) or 1) == 1:
         return None
-    since_ns = max(first_ns - BASELINE_REACH_NS, draft.world.trainers.last_save_end_ns(first_ns) + AT_ONCE_NS)
+    since_ns = max(
+        first_ns - BASELINE_REACH_NS, draft.world.trainers.last_save_end_ns(writers[0], first_ns) + AT_ONCE_NS
+    )
     least_bytes = draft.candidate.bytes // MIN_GATHERED_FRACTION
     return draft.world.devices.connections.find_inflow(writers[0], since_ns, first_ns, least_bytes)
 
 
 def _waiting_ranks(draft: Draft) -> list[ProcessKey]:
-    """Select the writers and the other ranks, without launchers and data loaders, which always wait."""
+    """Select the ranks, without launchers, data loaders and writers that serve them, which always wait."""
     jobs = draft.world.jobs
     found = []
     for process in list_job_processes(draft):
         rank, parent = jobs.rank(process), jobs.parent(process)
         is_helper = parent is not None and jobs.rank(parent) == rank
-        if process in draft.writers or (rank is not None and not is_helper):
+        if draft.stall.roles.get(process) in ("trainer", "thread") or (rank is not None and not is_helper):
             found.append(process)
     return found
 
@@ -82,7 +84,7 @@ def _still_before(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span
     Also of a rank that waits for the one that writes, since it last ran. Empty if it often pauses for as long.
     """
     trainers, candidate = draft.world.trainers, draft.candidate
-    saves = trainers.saves_between(first_ns - BASELINE_NS, first_ns)
+    saves = trainers.saves_between(process, first_ns - BASELINE_NS, first_ns)
     newest_stretches = takewhile(
         lambda one: first_ns - one.end_ns <= AT_ONCE_NS,
         trainers.recent_stretches(process, first_ns - BASELINE_NS, first_ns),
@@ -114,6 +116,6 @@ def _still_before(draft: Draft, process: ProcessKey, first_ns: int) -> list[Span
     if not runs or first_ns - runs[-1][1] > AT_ONCE_NS:
         return []
     earlier = (run for run in runs[:-1] if run[1] + AT_ONCE_NS < candidate.start_ns)
-    usual_runs = (run for run in earlier if not trainers.has_save_started(run[0], run[1] + AT_ONCE_NS))
+    usual_runs = (run for run in earlier if not trainers.saves_between(process, run[0], run[1] + AT_ONCE_NS))
     longest = max((end_ns - start_ns for start_ns, end_ns in usual_runs), default=0)
     return runs[-1:] if runs[-1][1] - runs[-1][0] >= _LONGER_THAN_USUAL * longest else []

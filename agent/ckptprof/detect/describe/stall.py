@@ -38,6 +38,7 @@ from ckptprof.detect.tolerances import (
     EDGE_TOLERANCE_NS,
     LITTLE_SHARE,
     MOST_SHARE,
+    PATIENCE_NS,
     SIGNIFICANT_BYTES,
 )
 from ckptprof.detect.world.keys import ProcessKey
@@ -164,7 +165,7 @@ def blocked_intervals(spans: Sequence[Span], stall_ns: int | None) -> tuple[Inte
 def record_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
     """Record a save that ended, so that later ones do not use its time as a baseline."""
     if candidate.writes:
-        known.world.trainers.record_save(candidate.start_ns, candidate.end_ns)
+        known.world.trainers.record_save(candidate.job, candidate.start_ns, candidate.end_ns)
         if stall.awaited is not None or stall.has_awaited:
             known.history.record_awaited(candidate.job, stall.awaited)
         if stall.mode is not None:
@@ -224,8 +225,11 @@ def _classify_sole_writer(
     longest_ns = max(AT_ONCE_NS, length(spans))  # a longer adjacent wait is for something else
     still_spans = [*activity.still_around(spans), *activity.unusual_pauses_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
-    helper_built = [
-        span for span in still_spans if span[0] < activity.start_ns and _is_built_by_helpers(span, group, known)
+    helper_built = [  # it received what it then wrote from a pool, by pipes, while it paused
+        span
+        for span in still_spans
+        if span[0] < activity.start_ns
+        and known.bytes_outside_files(group.trainer, span, writes=False) >= MOST_SHARE * group.bytes
     ]
     own_still = [
         span
@@ -236,12 +240,11 @@ def _classify_sole_writer(
     packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, group.trainer, candidate, known)]
     before = activity.memory.build_spans(activity.start_ns, group.bytes)
     after = _in_kernel_after(group.trainer, activity, known)
-    blocked = merged(
-        [*spans, *own_still, *packing, *before, *after, *_reading_before(group.trainer, activity.start_ns, known)]
-    )
+    reading = _reading_around(activity, candidate, known)
+    blocked = merged([*spans, *own_still, *packing, *before, *after, *reading])
     text = "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
-    reuses_buffer = activity.trainers.has_copy_buffer(group.trainer, group.bytes)
+    reuses_buffer = not before and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()
     paused_ns = _paused_before(blocked, activity.start_ns)
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
@@ -264,17 +267,6 @@ def _classify_sole_writer(
 
 def _paused_before(blocked: Sequence[Span], first_ns: int) -> int:
     return sum(max(0, min(end_ns, first_ns) - start_ns) for start_ns, end_ns in blocked)
-
-
-def _is_built_by_helpers(span: Span, group: WriterGroup, known: Knowledge) -> bool:
-    """Whether it received what it then wrote by read(2) from no file, while it paused: from a pool, by pipes."""
-    start_ns, end_ns = span
-    returned = sum(one.returned_bytes for one in known.world.histories[group.trainer].between(start_ns, end_ns))
-    read = sum(
-        one.size_in_use
-        for one in known.transfers.recent.transfers_between(group.trainer, start_ns, end_ns, writes=False)
-    )
-    return returned - read >= MOST_SHARE * group.bytes
 
 
 def _is_packing(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
@@ -314,25 +306,29 @@ def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Kno
     return [(since_ns, until_ns)] if transferred < SIGNIFICANT_BYTES else []
 
 
-def _reading_before(trainer: ProcessKey, first_ns: int, known: Knowledge) -> list[Span]:
-    """When it read several of its own saves in full before its first byte: it averages or merges them."""
-    start_ns, files = first_ns, set()
-    read = known.transfers.recent.transfers_between(trainer, first_ns - COMMIT_NS, first_ns, writes=False)
-    for one in sorted((one for one in read if one.start_ns), key=lambda one: one.end_ns, reverse=True):
-        if start_ns - one.end_ns > AT_ONCE_NS:
-            break
-        author = known.history.author_of(one.path)
-        is_saved = author is not None and not author.is_rejected and trainer in author.processes
-        if is_saved and one.bytes >= MOST_SHARE * one.stored_size:
-            start_ns = min(start_ns, one.start_ns)
-            files.add(one.file)
-    return [(start_ns, first_ns)] if len(files) > 1 else []
+def _reading_around(activity: TrainingActivity, candidate: Candidate, known: Knowledge) -> list[Span]:
+    """When it read own saves right before the first byte, to average them, or this one right after: to pack it."""
+    trainer, first_ns, end_ns = activity.process, activity.start_ns, activity.end_ns
+    recent, files = known.transfers.recent, {part.file for part in candidate.parts}
+    earlier = [
+        one
+        for one in recent.transfers_between(trainer, first_ns - COMMIT_NS, first_ns, writes=False)
+        if (author := known.history.author_of(one.path)) is not None
+        and not author.is_rejected and trainer in author.authors and one.bytes >= MOST_SHARE * one.stored_size
+    ]  # fmt: skip
+    read = earlier if len({one.file for one in earlier}) > 1 else []
+    later = recent.transfers_between(trainer, end_ns, end_ns + PATIENCE_NS, writes=False)
+    times = ((one.first_ns, one.last_ns) for one in (*read, *later) if one in read or one.file in files)
+    (start_ns, last_ns), *_ = (
+        one for one in merged([(first_ns, end_ns), *times], AT_ONCE_NS) if one[0] <= first_ns <= one[1]
+    )
+    return [(start_ns, first_ns), (end_ns, last_ns)]
 
 
 def _starts_next_save(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
     """Whether its job started to write files of the same names as soon as it ended, in a save not yet reported."""
     since_ns, until_ns = candidate.end_ns - EDGE_TOLERANCE_NS, candidate.end_ns + AT_ONCE_NS
-    if known.world.trainers.has_save_started(since_ns, until_ns):
+    if known.world.trainers.saves_between(group.trainer, since_ns, until_ns):
         return False
     own_paths = {part.path for part in candidate.parts}
     names = {shape_of(part.file_name) for part in candidate.parts}

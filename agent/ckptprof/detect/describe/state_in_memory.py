@@ -56,7 +56,9 @@ class StateInMemory:
 
     def build_spans(self, first_ns: int, size: int) -> list[Span]:
         """Find when it built in memory what it then wrote."""
-        saved_ns = self._trainers.last_save_end_ns(first_ns) + AT_ONCE_NS  # by then it has released what it wrote
+        saved_ns = (
+            self._trainers.last_save_end_ns(self._process, first_ns) + AT_ONCE_NS
+        )  # by then it has released what it wrote
         since_ns = max(self._trainers.first_ns(self._process) or 0, saved_ns)
         from_ns, until_ns = max(since_ns, first_ns - 2 * BASELINE_REACH_NS), self._end_ns + AT_ONCE_NS
         changes = self._usage.memory_changes(self._process, from_ns, until_ns)

@@ -156,14 +156,14 @@ class TrainingActivity:
 
     def _is_at_other_save(self, start_ns: int, end_ns: int) -> bool:
         low_ns, high_ns = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS
-        return self.trainers.is_in_save(low_ns) or self.trainers.has_save_started(low_ns, high_ns)
+        return bool(self.trainers.saves_between(self.process, low_ns, high_ns))
 
     def _is_unusual(self, span: Span) -> bool:
         return self._usual_pause == 0 or span[1] - span[0] > 1.5 * self._usual_pause + COUNTER_LAG_NS
 
     def _is_usual_time(self, at_ns: int, frames: tuple[Frame, ...]) -> bool:
         """Whether it did what it usually does: no save, and no wait for the end of one."""
-        if self.start_ns <= at_ns <= self.end_ns or self.trainers.is_in_save(at_ns):
+        if self.start_ns <= at_ns <= self.end_ns or self.trainers.saves_between(self.process, at_ns, at_ns):
             return False
         if at_ns >= self.start_ns - AT_ONCE_NS and names_save(frames):
             return False  # later samples may belong to the next save, not known yet
@@ -362,7 +362,7 @@ class TrainingActivity:
         before = self.trainers.stretches(self.process, start_ns - BASELINE_REACH_NS, start_ns)
         after = self.trainers.stretches(self.process, end_ns, last_ns)
         since_last_save = takewhile(
-            lambda one: not self.trainers.is_in_save(one.start_ns), reversed(before)
+            lambda one: not self.trainers.saves_between(self.process, one.start_ns, one.start_ns), reversed(before)
         )  # else a pause of an earlier save
         still_before = [
             (self._still_since(merged(one[:2] for one in since_last_save if self._is_still(one)), start_ns), start_ns)
@@ -390,7 +390,7 @@ class TrainingActivity:
         """
         if self._gpu_idle_spans is None:
             return self.memory.copy_spans(first_ns, size, long_before=long_before)
-        since_ns = max(first_ns - COPY_WITHIN_NS, self.trainers.last_save_end_ns(first_ns))
+        since_ns = max(first_ns - COPY_WITHIN_NS, self.trainers.last_save_end_ns(self.process, first_ns))
         at_once = [one for one in self._gpu_idle_spans if long_before or first_ns - one[1] <= LATE_COUNTER_NS]
         return clip(at_once, [(since_ns, first_ns)])
 

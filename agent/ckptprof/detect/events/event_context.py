@@ -101,16 +101,12 @@ class EventContext:
         return own or self.processes
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the parent of a process, if it wrote as much to no file at that time, and the process read as much."""
-        known, parent = self.known.transfers.recent, self.world.jobs.parent(process)
-        if parent is None or not self.world.may_save(parent):
+        """Return the trainer above a process, if it wrote as much to no file at that time, and the process read it."""
+        trainer, span = self.world.trainer_above(process), (self.start_ns - CONCURRENT_NS, self.end_ns)
+        if trainer is None:
             return None
-        span = self.start_ns - CONCURRENT_NS, self.end_ns
-        piped_bytes = sum(one.written_bytes for one in self.world.histories[parent].between(*span))
-        piped_bytes -= sum(one.size_in_use for one in known.transfers_between(parent, *span, writes=True))
-        received_bytes = self.world.histories[process].returned_bytes(*span)
-        received_bytes -= sum(one.size_in_use for one in known.transfers_between(process, *span, writes=False))
-        return parent if min(piped_bytes, received_bytes) >= MOST_SHARE * self.bytes else None
+        piped = (self.known.bytes_outside_files(one, span, writes=one == trainer) for one in (trainer, process))
+        return trainer if min(piped) >= MOST_SHARE * self.bytes else None
 
     @cached_property
     def own_files(self) -> set[FileKey]:
@@ -136,9 +132,9 @@ class EventContext:
     def is_made_by_others(self, path: str) -> bool:
         """Return True if other processes wrote a file: another program, or some that still run. Of a save no data."""
         author, world = self.known.history.author_of(path), self.world
-        if author is None or (self.writes and author.is_rejected) or author.processes & self.history_event.processes:
+        if author is None or (self.writes and author.is_rejected) or author.authors & self.history_event.authors:
             return False
-        living = (one for one in author.processes if world.ended.get(one, self.start_ns) >= self.start_ns)
+        living = (one for one in author.authors if world.ended.get(one, self.start_ns) >= self.start_ns)
         is_alive = any(world.jobs.info(one) is not None for one in living)
         return is_alive or author.programs.isdisjoint(world.programs(self.processes))
 
@@ -151,8 +147,9 @@ class EventContext:
             bytes=self.bytes,
             shapes=self.shapes,
             paths=frozenset(part.path for part in self.largest_parts),
-            processes=frozenset((*self.processes, *self.producers)),
+            processes=frozenset(self.processes),
             programs=self.world.programs(self.processes),
+            authors=frozenset((*self.processes, *self.producers)),
         )
 
 

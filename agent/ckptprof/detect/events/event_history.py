@@ -34,6 +34,7 @@ class HistoryEvent(NamedTuple):
     processes: frozenset[ProcessKey]
     programs: frozenset[str]
     is_rejected: bool = False  # it was rejected
+    authors: frozenset[ProcessKey] = frozenset()  # these, and those that made what they only carried
 
     def is_same_program(self, other: HistoryEvent) -> bool:
         """Return True if the same program wrote a file of the same shape, in any run."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
 
@@ -15,7 +15,6 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after, pause_limit_ns
-from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import clip, merged
 from ckptprof.detect.world.world import World
 
@@ -118,20 +117,18 @@ class CandidateGatherer:
         return owner
 
     def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
-        """Find processes that only read what others of their job have just written, and write less: they convert it.
-
-        One that writes as much, or wrote before, joins or copies it.
-        """
-        writers: dict[FileKey, set[ProcessKey]] = {}
+        """Find who only reads what others of its job just wrote, and writes less: if as much, it joins or copies it."""
+        writers: dict[FileKey, dict[ProcessKey, str]] = {}  # with their jobs
         by_process: dict[ProcessKey, list[Transfer]] = {}
         for one in written:
-            writers.setdefault(one.file, set()).add(one.process)
+            writers.setdefault(one.file, {})[one.process] = self._jobs.job_of(one.process)
             by_process.setdefault(one.process, []).append(one)
         found = set()
         for process, own in by_process.items() if len(by_process) > 1 else ():
             span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
             read = self._recent.transfers_between(process, *span, writes=False)
-            others = [one for one in read if self._is_others(writers.get(one.file, ()), process)]
+            job = self._jobs.job_of(process)
+            others = [one for one in read if process not in (by := writers.get(one.file, {})) and job in by.values()]
             since_ns = min((one.first_ns for one in others), default=0)
             before = sum(one.size_in_use for one in own if one.first_ns < since_ns)
             read_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in others)
@@ -139,14 +136,9 @@ class CandidateGatherer:
                 found.add(process)
         return found
 
-    def _is_others(self, writers: Collection[ProcessKey], process: ProcessKey) -> bool:
-        return process not in writers and self._jobs.job_of(process) in map(self._jobs.job_of, writers)
-
     def _waiting_trainer(self, transfer: Transfer) -> ProcessKey | None:
-        """Find the process that started a tool and hardly ran while that transferred: it waits for it."""
-        own = self._jobs.info(transfer.process)
-        above = map(key_of, self._jobs.ancestors(own)[1:] if own is not None else ())
-        trainer = next(filter(self._world.may_save, above), None)
+        """Find the trainer that started a tool and hardly ran while that transferred: it waits for it."""
+        trainer = self._world.trainer_above(transfer.process)
         ran = None if trainer is None else self._world.trainers.running_share(trainer, *transfer.data_span)
         return trainer if ran is not None and ran <= LITTLE_SHARE else None
 

@@ -67,8 +67,7 @@ def _fetched(written: list[Transfer], read: list[Transfer]) -> Iterator[tuple[Tr
     for part in read if copies else ():
         sources.setdefault(part.size_in_use, []).append(part)
     for reading in read if copies else ():
-        copy = copies.get(reading.file)
-        if copy is not None and copy.process[1] > reading.process[1]:  # it was started for it
+        if (copy := copies.get(reading.file)) is not None and copy.process[1] > reading.process[1]:  # started for it
             source = _source_of(reading, copy, sources.get(copy.stored_size, ()))
             if source is not None and -STAMP_TOLERANCE_NS <= reading.start_ns - copy.end_ns <= COMMIT_NS:
                 del copies[reading.file]
@@ -103,7 +102,8 @@ def _target_of(staging: Transfer, reading: Transfer, targets: list[Transfer], cl
             continue
         is_other_step = len({part.name.step, staging.name.step} - {None}) > 1  # what was joined may still be mapped
         is_beside = part.folder == staging.folder and not staging.name.staging
-        if is_beside or is_other_step or part.name.is_alias_of(staging.name):
+        is_by_other = reading.process == staging.process != part.process  # ranks write files of one size
+        if is_beside or is_other_step or is_by_other or part.name.is_alias_of(staging.name):
             continue
         if _may_grow(part, reading) if part.is_open else _is_same_size(part, staging, reading):
             return part

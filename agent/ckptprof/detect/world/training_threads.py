@@ -17,6 +17,7 @@ from ckptprof.detect.tolerances import AT_ONCE_NS, MAX_POINTS
 from ckptprof.detect.world.bounded import MAX_ENTRIES, MAX_RECENT, Bounded
 from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistory, TimedCounters, interpolated
 from ckptprof.detect.world.frame_samples import FrameSamples
+from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 from ckptprof_collectors.samples import GpuUse, ProcessExit, StackSample, ThreadTime
@@ -80,13 +81,14 @@ def wakes_by_itself(stretches: Sequence[Stretch]) -> bool:
 class TrainingThreads:
     """Recent history of the training threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
         self._threads: Bounded[ProcessKey, _TrainingThread] = Bounded(
             MAX_ENTRIES, _TrainingThread, last_ns=lambda known: known.times.last_ns
         )
         self._now_ns = 0
         self._previous_ns = 0
-        self._saves: deque[Span] = deque(maxlen=MAX_RECENT)
+        self._saves: deque[tuple[str, int, int]] = deque(maxlen=MAX_RECENT)  # job, start, end
         self.paused_ns_per_byte: Bounded[ProcessKey, deque[float]] = Bounded(MAX_ENTRIES, lambda: deque(maxlen=2))
         # by arguments: the sample times that were used, and the result
         self._cached: dict[tuple[ProcessKey, int, int, int], tuple[array[int], Sequence[Stretch]]] = {}
@@ -133,9 +135,9 @@ class TrainingThreads:
         """Whether another process computed on one of its GPUs, whose activity counts for both."""
         return self._thread(process).shares_gpu
 
-    def record_save(self, start_ns: int, end_ns: int) -> None:
-        """Record the time of a save, which is no baseline."""
-        self._saves.append((start_ns, end_ns))
+    def record_save(self, job: str, start_ns: int, end_ns: int) -> None:
+        """Record the time of a save, which is no baseline of its job."""
+        self._saves.append((job, start_ns, end_ns))
 
     def is_known(self, process: ProcessKey) -> bool:
         """Whether its main thread was sampled."""
@@ -229,7 +231,7 @@ class TrainingThreads:
     def rhythm(self, process: ProcessKey, before_ns: int) -> Rhythm | None:
         """Rhythm of its main thread in the last seconds without a save before a time; None if unknown."""
         recent: list[Stretch] = []
-        observed_ns, saves = 0, self.saves_between(before_ns - BASELINE_NS, before_ns)
+        observed_ns, saves = 0, self.saves_between(process, before_ns - BASELINE_NS, before_ns)
         for one in self.recent_stretches(process, before_ns - BASELINE_NS, before_ns):
             if observed_ns >= _USUAL_NS:
                 break
@@ -242,21 +244,14 @@ class TrainingThreads:
                 observed_ns += one.end_ns - one.start_ns
         return usual_rhythm(recent)
 
-    def saves_between(self, start_ns: int, end_ns: int) -> list[Span]:
-        """Select the saves that overlap or touch a time."""
-        return [one for one in self._saves if one[0] <= end_ns and one[1] >= start_ns]
+    def saves_between(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[Span]:
+        """Select the saves of its job that overlap or touch a time."""
+        job = self._jobs.job_of(process)
+        return [one[1:] for one in self._saves if one[0] == job and one[1] <= end_ns and one[2] >= start_ns]
 
-    def is_in_save(self, at_ns: int) -> bool:
-        """Whether a save was under way at a time."""
-        return any(start_ns <= at_ns <= end_ns for start_ns, end_ns in self._saves)
-
-    def has_save_started(self, start_ns: int, end_ns: int) -> bool:
-        """Whether a save started within a time."""
-        return any(start_ns <= save_start_ns <= end_ns for save_start_ns, _ in self._saves)
-
-    def last_save_end_ns(self, before_ns: int) -> int:
-        """End of the last save that started before a time; 0 if there was none."""
-        return max((end_ns for start_ns, end_ns in self._saves if start_ns < before_ns), default=0)
+    def last_save_end_ns(self, process: ProcessKey, before_ns: int) -> int:
+        """End of the last save of its job that started before a time; 0 if there was none."""
+        return max((end_ns for _, end_ns in self.saves_between(process, 0, before_ns - 1)), default=0)
 
     def record_copy_buffer(self, process: ProcessKey, size: int) -> None:
         """Record that it allocated memory to copy its state, which it may use again."""

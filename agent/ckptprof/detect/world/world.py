@@ -16,6 +16,7 @@ from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.process_counters import ProcessHistories, ProcessHistory
 from ckptprof.detect.world.process_usage import ProcessUsage
+from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof.detect.world.starvation import Starvation
 from ckptprof.detect.world.thread_histories import ThreadHistories
@@ -55,7 +56,7 @@ class World:
         self.ended: dict[ProcessKey, int] = {}  # exit times
         self.health = TraceHealthHistory()
         self.starvation = Starvation()
-        self.trainers = TrainingThreads()
+        self.trainers = TrainingThreads(self.jobs)
         self.calls = FileCalls()
         self.threads = ThreadHistories(header.ticks_per_second)
         self.usage = ProcessUsage(header.ticks_per_second, header.page_size)
@@ -168,6 +169,12 @@ class World:
         return bool(loaded and loaded & (TRAINING_RUNTIMES | GPU_RUNTIMES | NUMERIC_RUNTIMES)) and not (
             self.jobs.is_tool(process)
         )
+
+    def trainer_above(self, process: ProcessKey) -> ProcessKey | None:
+        """Find the nearest process that started it, may save and is no tool; None: none is known."""
+        info = self.jobs.info(process)
+        above = map(key_of, self.jobs.ancestors(info)[1:] if info is not None else ())
+        return next((one for one in above if self.may_save(one) and not self.jobs.is_tool(one)), None)
 
     def programs(self, processes: list[ProcessKey]) -> frozenset[str]:
         """Programs that they run, as far as described."""

@@ -49,10 +49,9 @@ def computes(event: EventContext) -> bool:
     """CPU time of a writer in its own code, not in file I/O: it computes what it writes."""
     if not event.writes or recurrence.is_row_of_data(event):
         return False
-    is_alone = event.world.has_no_ml_library(event.producers)
+    least_share = _MIN_BUSY_SHARE_ALONE if event.world.has_no_ml_library(event.producers) else _MIN_BUSY_SHARE
     for process in event.producers:
         share = event.world.usage.user_time(process, event.start_ns)
-        least_share = _MIN_BUSY_SHARE_ALONE if is_alone else _MIN_BUSY_SHARE
         if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= least_share:
             return True
     return False

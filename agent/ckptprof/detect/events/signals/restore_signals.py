@@ -23,12 +23,13 @@ def is_read_back(event: EventContext) -> bool:
 
 def is_read_by_later_run(event: EventContext) -> bool:
     """One of its files was written by an earlier run of the same program, in an event of any kind."""
-    own = event.history_event
+    own, since = event.history_event, (event.start_ns, event.world.counted_ns)  # an author that writes on still runs
     authors = {path: event.known.history.author_of(path) for path in (event.largest_paths if not event.writes else ())}
     return any(
         one
         and one.programs & own.programs
-        and not one.processes & own.processes
+        and not one.authors & own.authors
+        and not any(event.world.histories[author].wrote_bytes(*since) >= event.bytes for author in one.authors)
         and not _is_made_for_reader(event, path)
         for path, one in authors.items()
     )
@@ -51,7 +52,7 @@ def is_handed_over(event: EventContext) -> bool:
     handed_over = [
         one
         for one in written_events
-        if own.processes.isdisjoint(one.processes)  # a process that continues to write is a trainer
+        if own.authors.isdisjoint(one.authors)  # a process that continues to write is a trainer
         and any(
             not one.paths.isdisjoint(reader.paths)
             and _started_later(one, reader)
