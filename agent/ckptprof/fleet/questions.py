@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 import pyarrow as pa
+from pyarrow import dataset
 
 from ckptprof.cluster import answers
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord, NodeState
 from ckptprof.errors import StoreError
 from ckptprof.fleet import schema
+from ckptprof.fleet.files import FleetFiles
 from ckptprof.model import CheckpointQuery
 
 _SQL = Path(__file__).parent / "sql"
@@ -71,6 +73,18 @@ class FleetDatabase:
     def close(self) -> None:
         """Close it."""
         self.connection.close()
+
+    def add_files(self, name: str, store: FleetFiles, found: Sequence[str], row: type) -> None:
+        """Add files as a view; null where a column is missing. DuckDB reads local ones itself."""
+        rows, paths = schema.table_schema(row).empty_table(), [store.path(one) for one in found]
+        query = f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {name}_rows"
+        if store.is_local and paths:
+            quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+            query += f" UNION ALL BY NAME FROM read_parquet([{quoted}], union_by_name = true, hive_partitioning = 0)"
+        elif paths:
+            rows = dataset.dataset(paths, schema=rows.schema, format="parquet", filesystem=store.filesystem)
+        self.connection.register(f"{name}_rows", rows)
+        self.connection.execute(query)
 
     def add_merged(self, merged: Iterable[ClusterCheckpoint], states: Iterable[NodeState]) -> None:
         """Add the tables of checkpoints that were merged in memory."""
