@@ -361,12 +361,12 @@ def test_two_saves_of_a_run_at_once_meet_another_run_once() -> None:
 
 def test_of_many_pairs_the_most_costly_are_told() -> None:
     """Where a whole fleet saves on the hour, its pairs are more than anybody reads."""
-    jobs = [Job(nodes=1, saves=1, name=f"j{n}", key=f"slurm:alpha/{n}.0", begin_s=n / 10) for n in range(46)]
+    jobs = [Job(nodes=1, saves=1, name=f"j{n}", key=f"slurm:alpha/{n}.0", begin_s=n / 10) for n in range(21)]
     told = [(one.first.job, one.second.job) for one in collisions(_merged(*jobs)).pairs]
 
-    assert len(set(told)) == 1000
+    assert len(set(told)) == 200
     assert ("j0", "j1") in told
-    assert ("j0", "j45") not in told  # they overlap for the shortest time
+    assert ("j0", "j20") not in told  # they overlap for the shortest time
 
 
 def test_intervals_that_differ_meet_by_chance() -> None:

@@ -89,14 +89,19 @@ def command(
     database = path_to_read() if db is None else path_of_database(db)
     if to is None or target is None or status:
         return _show_status(shipper.read_status(database, to))
-    try:
-        state, rows = shipper.Shipper(database, to, target, _replacement(key)).ship(time.time_ns())
-    finally:
+
+    def write_metrics() -> None:
         if textfile is not None:
             from ckptprof.export.wsgi_pages import write_shipping  # noqa: PLC0415 # as above
 
             for now, waiting in shipper.read_status(database, to):
                 write_shipping(textfile, now.shipped_ns, waiting, now.range.lost)
+
+    write_metrics()  # for a store that never answers
+    try:
+        state, rows = shipper.Shipper(database, to, target, _replacement(key)).ship(time.time_ns())
+    finally:
+        write_metrics()
     lost = f"; {units.plural(state.range.lost, 'checkpoint')} deleted before" if state and state.range.lost else ""
     output.write(f"{units.plural(rows, 'checkpoint update')} shipped{lost}\n")
     return 0

@@ -249,6 +249,23 @@ def test_a_store_that_fails_loses_nothing_and_is_reported(
     assert [row["uid"] for row in _rows(tmp_path)] == ["a", "b", "c"]
 
 
+def test_a_run_that_does_not_end_is_reported(
+    tmp_path: Path, node: StoreWriter, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a store that accepts and never answers, until systemd ends it; the next run ships all of it."""
+    words = ["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db"), "--textfile", str(tmp_path)]
+    with monkeypatch.context() as broken:
+        broken.setattr(FleetFiles, "put", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main(words) not in (0, 6)
+    assert main([*words, "--status"]) == 6
+
+    assert "not shipped yet: 3 checkpoints\n" in (status := capsys.readouterr().out)
+    assert f"last error: {shipping.UNFINISHED}\n" in status
+    assert "ckptprof_ship_waiting_checkpoints 3.0\n" in (tmp_path / "ckptprof-ship.prom").read_text()
+    assert main(words) == main([*words, "--status"]) == 0
+    assert [row["uid"] for row in _rows(tmp_path)] == ["a", "b", "c"]
+
+
 def test_a_write_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither half of one, nor one that nobody knows of."""
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))

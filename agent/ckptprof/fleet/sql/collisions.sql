@@ -1,4 +1,4 @@
--- Runs that save at the same time on the same storage, the cost, and by how much to shift one of them: the 1,000 most
+-- Runs that save at the same time on the same storage, the cost, and by how much to shift one of them: the 200 most
 -- costly pairs. Where all runs save at once, millions of saves meet: they are compared by numbers, and by minutes.
 WITH saves AS (
     SELECT uid, run_key, storage, start_ns, end_ns, seconds, whole.job FROM checkpoints WHERE is_save
@@ -64,14 +64,15 @@ WITH saves AS (
     FROM costs AS one JOIN costs AS two ON one.run = two.other AND one.other = two.run
     WHERE one.run < two.run
     ORDER BY coalesce(cost_seconds, 0) DESC, overlap_seconds DESC, first_run, second_run
-    LIMIT 1000
+    LIMIT 200
+), directions AS (
+    SELECT first_run AS run, second_run AS other FROM pairs UNION ALL SELECT second_run, first_run FROM pairs
+), chosen AS MATERIALIZED (  -- or the join below is made first, of all pairs
+    SELECT run, other, slice, first_slice, start_ns, end_ns, seconds FROM directions JOIN spread USING (run)
 ), medians AS (
     SELECT run, other, median(seconds) AS median_met_seconds
-    FROM spread JOIN spread_busy USING (place, slice)
-    WHERE (run, other) IN (
-        SELECT (first_run, second_run) FROM pairs UNION ALL SELECT (second_run, first_run) FROM pairs
-    )
-        AND slice = greatest(first_slice, other_slice) AND end_ns > since_ns AND until_ns > start_ns
+    FROM chosen JOIN spread_busy USING (other, slice)
+    WHERE slice = greatest(first_slice, other_slice) AND end_ns > since_ns AND until_ns > start_ns
         AND other_before_ns <= start_ns
     GROUP BY run, other
 ), runs AS (

@@ -25,6 +25,7 @@ from ckptprof.store.lock import WriterLock
 from ckptprof.store.outbox import ChangeBatch, Outbox
 from ckptprof.store.recorded_time import summarize_recorded
 
+UNFINISHED = "a run has not ended: it is at work, was killed, or the store does not answer"
 SHIPPING_DIRECTORY = Path("/var/lib/ckptprof-ship")  # StateDirectory= of the unit
 
 
@@ -84,6 +85,8 @@ class Shipper:
                 return None, 0
             with self._locked(key[1]) as place:
                 state = _checked(place.read() or ShippingState(database=key[1], url=self._url), outbox)
+                state = msgspec.structs.replace(state, error=UNFINISHED)  # until it ends, by whatever
+                place.write(state)
                 try:
                     state, rows = self._upload(outbox, key, state, place, now_ns)
                 except CkptprofError as error:
