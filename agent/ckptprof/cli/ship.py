@@ -16,7 +16,6 @@ from ckptprof.report.clean import clean
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ckptprof.model import Checkpoint
     from ckptprof.service.shipping.shipper import ShippingState, Target
 
 EXAMPLES = """
@@ -82,13 +81,14 @@ def command(
         raise UsageError("--to is missing", hint="give a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
     try:
         target = _target(to) if to else None
-        from ckptprof.service.shipping import shipper  # noqa: PLC0415
+        from ckptprof.service.shipping import hashed_names, shipper  # noqa: PLC0415
     except ImportError as error:
         extra = "otel" if to and to.startswith("http") else "ship"
         raise UsageError(f"{error.name} is not installed", hint=f"pip install 'ckptprof[{extra}]'") from error
     database = path_to_read() if db is None else path_of_database(db)
     if to is None or target is None or status:
         return _show_status(shipper.read_status(database, to))
+    hashed = (lambda one: one) if key is None else hashed_names.HashedNames(hashed_names.read_key(key)).replace
 
     def write_metrics() -> None:
         if textfile is not None:
@@ -99,7 +99,7 @@ def command(
 
     write_metrics()  # for a store that never answers
     try:
-        state, rows = shipper.Shipper(database, to, target, _replacement(key)).ship(time.time_ns())
+        state, rows = shipper.Shipper(database, to, target, hashed).ship(time.time_ns())
     finally:
         write_metrics()
     lost = f"; {units.plural(state.range.lost, 'checkpoint')} deleted before" if state and state.range.lost else ""
@@ -118,12 +118,6 @@ def _target(to: str) -> Callable[[], Target]:
 
     scheme_of(to)
     return lambda: FleetFiles(to)  # which asks a bucket for its region
-
-
-def _replacement(key_file: Path | None) -> Callable[[Checkpoint], Checkpoint]:
-    from ckptprof.service.shipping.hashed_names import HashedNames, read_key  # noqa: PLC0415
-
-    return (lambda one: one) if key_file is None else HashedNames(read_key(key_file)).replace
 
 
 def _show_status(found: list[tuple[ShippingState, int]]) -> int:

@@ -147,7 +147,7 @@ def replace_textfile(path: Path, metrics: bytes) -> None:
 
 def write_shipping(folder: Path, shipped_ns: int | None, waiting: int, lost: int) -> None:
     """Replace `ckptprof-ship.prom`; `shipped_ns`: the last success, None: never. Raises CkptprofError."""
-    disable_created_metrics()
+    disable_created_metrics()  # type: ignore[no-untyped-call] # as in `metrics`
     registry = CollectorRegistry()
     if shipped_ns is not None:
         name, text = "ckptprof_ship_last_success_timestamp_seconds", "End of the last run that shipped all changes."

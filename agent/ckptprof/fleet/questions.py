@@ -97,15 +97,15 @@ class FleetDatabase:
     def select(self, query: CheckpointQuery, now_ns: int) -> int:
         """Restrict all further answers to a query; return the number of matching checkpoints."""
         words = {"since_ns": query.since_ns, "until_ns": query.until_ns, "job": query.job}
-        self._set(**words, kind=None if query.kind is None else query.kind.value, oldest=None, now_ns=now_ns)
+        self._set(**words, kind=None if query.kind is None else query.kind.value, oldest_ns=None, now_ns=now_ns)
         self.connection.execute((_SQL / "views.sql").read_text())
         if query.limit is not None:
             oldest = self.connection.execute(
-                "SELECT {start_ns: start_ns, uid: uid} FROM checkpoints ORDER BY start_ns DESC, uid DESC LIMIT 1"
-                " OFFSET ?",
+                "SELECT start_ns, uid FROM checkpoints ORDER BY start_ns DESC, uid DESC LIMIT 1 OFFSET ?",
                 [query.limit - 1],
             ).fetchall()
-            self._set(oldest=oldest[0][0] if oldest else None)
+            if oldest:
+                self._set(oldest_ns=oldest[0][0], oldest_uid=oldest[0][1])
         return int(self.connection.execute("SELECT count(*) FROM checkpoints").fetchall()[0][0])
 
     @translated_errors()

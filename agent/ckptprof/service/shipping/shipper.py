@@ -75,10 +75,7 @@ class Shipper:
         self._db, self._url, self._open, self._hashed = db, url, target, hashed
 
     def ship(self, now_ns: int) -> tuple[ShippingState | None, int]:
-        """Upload what changed; return the state (None: nothing is recorded), and the number of rows.
-
-        Raises CkptprofError, after it is recorded in the state.
-        """
+        """Upload what changed; return the state (None: nothing recorded) and number of rows; raises CkptprofError."""
         with Outbox(self._db) as outbox:
             key = outbox.database_key()
             if key is None:
