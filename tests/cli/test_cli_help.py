@@ -37,7 +37,7 @@ CODES: dict[str, set[int] | None] = {
     'eval "$(ckptprof completion zsh)"': None,
     "ckptprof ship --to s3://bucket/ckptprof": None,  # asks a store
     "ckptprof ship --to /shared/ckptprof --hash-names /etc/ckptprof/site-key": None,  # likewise
-    "ckptprof ship --to s3://bucket/ckptprof --status": None,
+    "ckptprof ship --status": None,
     "ckptprof fleet compact --db s3://bucket/ckptprof --keep 90d": None,
     "ckptprof fleet cost --db s3://bucket/ckptprof --since 7d": None,
     "ckptprof ship --to https://otel.example:4318": None,

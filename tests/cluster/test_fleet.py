@@ -359,6 +359,16 @@ def test_two_saves_of_a_run_at_once_meet_another_run_once() -> None:
     assert both.overlap_seconds == pytest.approx(alone.overlap_seconds)
 
 
+def test_of_many_pairs_the_most_costly_are_told() -> None:
+    """Where a whole fleet saves on the hour, its pairs are more than anybody reads."""
+    jobs = [Job(nodes=1, saves=1, name=f"j{n}", key=f"slurm:alpha/{n}.0", begin_s=n / 10) for n in range(21)]
+    told = [(one.first.job, one.second.job) for one in collisions(_merged(*jobs)).pairs]
+
+    assert len(set(told)) == 200
+    assert ("j0", "j1") in told
+    assert ("j0", "j20") not in told  # they overlap for the shortest time
+
+
 def test_intervals_that_differ_meet_by_chance() -> None:
     """No phase keeps them apart."""
     (one,) = collisions(_merged(Job(nodes=2), Job(nodes=2, every_s=EVERY * 0.9, **LLM))).pairs
@@ -419,6 +429,14 @@ def test_what_differs_on_a_node_is_told() -> None:
     assert clock.ahead_seconds == pytest.approx(20, abs=0.5)
     assert clock.is_clock_synchronised is False
     assert told.partial == 8
+
+
+@pytest.mark.parametrize(("last", "is_silent"), [(9, False), (8, True)])
+def test_a_node_that_ships_every_15_minutes_is_not_silent(last: int, *, is_silent: bool) -> None:
+    """What others of its run shipped just now may be newer by that, and by what a run takes."""
+    records = _records(Job(ends={4: last}, nodes=5))
+
+    assert (nodes(merge(records), records).nodes[0].silent_seconds is not None) is is_silent
 
 
 def test_where_half_are_of_a_kind_none_is_odd() -> None:

@@ -375,6 +375,14 @@ def test_what_makes_no_sense_is_refused(words: list[str], complaint: str, capsys
     assert complaint in capsys.readouterr().err
 
 
+def test_a_folder_that_is_no_fleet_is_not_compacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A mistyped URL must not look like success; nothing is made there."""
+    assert main(["fleet", "compact", "--db", str(tmp_path)]) == 3
+
+    assert f"nothing was shipped to {tmp_path}" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+
 @pytest.mark.parametrize(
     ("missing", "words", "extra"),
     [

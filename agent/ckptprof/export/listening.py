@@ -47,6 +47,14 @@ class Tls:
         return context
 
 
+def is_loopback(host: str) -> bool:
+    """Test whether an address or a name is this host's own."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def guarded(host: str, cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
     """Return the TLS files for a host, None for plain HTTP; raises UsageError beyond loopback without all three."""
     files = {"tls_cert": cert, "tls_key": key, "client_ca": client_ca}
@@ -55,11 +63,7 @@ def guarded(host: str, cert: Path | None, key: Path | None, client_ca: Path | No
     if any(files.values()):
         missing = ", ".join(name for name, file in files.items() if file is None)
         raise UsageError("tls_cert, tls_key and client_ca belong together", hint=f"set {missing} as well")
-    try:
-        is_loopback = ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback:
+    if not is_loopback(host):
         raise UsageError(
             f"metrics on {host}: TLS with client certificates is required beyond loopback",
             hint="set tls_cert, tls_key and client_ca (--tls-cert, --tls-key, --client-ca); or listen on 127.0.0.1 "

@@ -17,6 +17,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
@@ -172,6 +173,33 @@ def _named_here() -> list[str]:
     return [name for line in lines for name in line.partition("#")[0].split()[1:]]
 
 
+def replace_textfile(path: Path, metrics: bytes) -> None:
+    """Replace a file of metrics atomically, readable by all; raises OSError."""
+    part = path.with_suffix(".new")  # not *.prom, which node_exporter reads
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC), "wb") as file:
+        os.fchmod(file.fileno(), 0o644)  # the units have UMask=0027 and 0077
+        file.write(metrics)
+    part.rename(path)
+
+
+def write_shipping(folder: Path, shipped_ns: int | None, waiting: int, lost: int) -> None:
+    """Replace `ckptprof-ship.prom`; `shipped_ns`: the last success, None: never. Raises CkptprofError."""
+    disable_created_metrics()  # type: ignore[no-untyped-call] # as in `metrics`
+    registry = CollectorRegistry()
+    if shipped_ns is not None:
+        name, text = "ckptprof_ship_last_success_timestamp_seconds", "End of the last run that shipped all changes."
+        Gauge(name, text, registry=registry).set(shipped_ns / 1e9)
+    name, text = "ckptprof_ship_waiting_checkpoints", "Checkpoints that changed since they were shipped."
+    Gauge(name, text, registry=registry).set(waiting)
+    name, text = "ckptprof_ship_lost_checkpoints", "Checkpoints deleted before they were shipped."
+    Counter(name, text, registry=registry).inc(lost)
+    try:
+        replace_textfile(folder / "ckptprof-ship.prom", generate_latest(registry))
+    except OSError as error:
+        raise CkptprofError(f"--textfile {folder}: {error.strerror}", hint="the folder must exist") from error
+
+
 class Textfile:
     """`ckptprof.prom` for node_exporter's textfile collector, written every TEXTFILE_SECONDS by a thread."""
 
@@ -205,13 +233,8 @@ class Textfile:
             self._complain(f"{self._path}: {error.strerror}")
 
     def write(self) -> None:
-        """Replace the file atomically, readable by all; raises OSError."""
-        part = self._path.with_suffix(".new")  # not *.prom, which node_exporter reads
-        part.unlink(missing_ok=True)
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC), "wb") as file:
-            os.fchmod(file.fileno(), 0o644)  # the unit has UMask=0027
-            file.write(self._pages.metrics().body)
-        part.rename(self._path)
+        """Write the metrics of now; raises OSError."""
+        replace_textfile(self._path, self._pages.metrics().body)
 
     def _work(self) -> None:
         reported = ""

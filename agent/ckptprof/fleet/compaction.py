@@ -18,11 +18,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyarrow import dataset, parquet
+from pyarrow import parquet
 
 from ckptprof.cluster.merging import merge
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord, NodeState
-from ckptprof.errors import StoreError
+from ckptprof.errors import NothingFoundError, StoreError
 from ckptprof.fleet import files, schema
 from ckptprof.fleet.files import FleetFiles
 from ckptprof.fleet.questions import FleetDatabase, translated_errors
@@ -110,32 +110,15 @@ def conform(table: Any, columns: Any) -> Any:
     return pa.Table.from_arrays(found, schema=columns)
 
 
-def dataset_of(store: FleetFiles, names: Sequence[str], row: type = DayRow) -> Any:
-    """Return files as one dataset, or an empty table; a column that a file lacks is null there."""
-    columns = schema.table_schema(row)
-    if not names:
-        return columns.empty_table()
-    paths = [store.path(name) for name in names]
-    return dataset.dataset(paths, schema=columns, format="parquet", filesystem=store.filesystem)
-
-
 class Joiner:
     """Joins rows of days across nodes; `temporary` is for what does not fit in memory."""
 
     def __init__(self, states: Sequence[NodeState], temporary: Path) -> None:
         self._watched = {(one.host, one.database): one.watched for one in states}
-        self._database = FleetDatabase(temporary)
-        self.connection = self._database.connection
+        self.database = FleetDatabase(temporary)
+        self.connection = self.database.connection
         self._decode = msgspec.json.Decoder(DayRow).decode
         self.invalid = 0  # rows that are no checkpoints
-
-    def close(self) -> None:
-        """Close it."""
-        self._database.close()
-
-    def register(self, name: str, rows: Any) -> None:
-        """Name a table or a dataset."""
-        self.connection.register(name, rows)
 
     def join(self, rows: str, day: str, keys: str) -> Iterator[tuple[str, list[ClusterCheckpoint]]]:
         """Yield the checkpoints of a day by key, from `rows` of that day and those next to it; `keys`: a query."""
@@ -188,7 +171,7 @@ def neighbours(day: str) -> list[str]:
 
 @translated_errors()
 def compact(store: FleetFiles, *, keep_days: int | None, now_ns: int, progress: Callable[[str], object]) -> Compacted:
-    """Merge all inboxes; raises StoreError. Of two runs at once one may fail, and loses nothing."""
+    """Merge all inboxes; raises StoreError, NothingFoundError. Of two runs at once one may fail, and loses nothing."""
     oldest = None if keep_days is None else day_of(now_ns - keep_days * _DAY_NS)
     with TemporaryDirectory(prefix="ckptprof-compact-") as folder:
         return _Compaction(store, Path(folder), oldest, progress).run()
@@ -205,6 +188,8 @@ class _Compaction:
         inbox = self._store.names(files.INBOX)
         expired = self._expire()
         days = _by_day(self._store.names(files.DAYS))
+        if not (inbox or days or expired):
+            raise NothingFoundError(f"nothing was shipped to {self._store.url}", hint="give the URL of `ckptprof ship`")
         staged, read, rows = self._stage(inbox)
         states, unread = read_states(self._store, files.heartbeat_files(inbox))
         self._unread += unread
@@ -224,7 +209,7 @@ class _Compaction:
                 are = "row is not a checkpoint" if joiner.invalid == 1 else "rows are not checkpoints"
                 self._unread.append(f"{joiner.invalid} {are}")
         finally:
-            joiner.close()
+            joiner.database.close()
         self._store.delete(replaced)
         self._store.delete(read)
         return Compacted(
@@ -273,7 +258,7 @@ class _Compaction:
 
     def _merge_day(self, joiner: Joiner, day: str, staged: Sequence[Path], old: Sequence[str]) -> list[str]:
         """Write the rows of a day again, with those staged; return the new files."""
-        joiner.register("old", dataset_of(self._store, old))
+        joiner.database.add_files("old", self._store, old, DayRow)
         parts = ", ".join(f"'{path}'" for path in staged)
         everything = f"(FROM read_parquet([{parts}]) UNION ALL BY NAME FROM old)"
         out = self._temporary / f"day-{day}"
@@ -309,8 +294,8 @@ class _Compaction:
 
     def _join_day(self, joiner: Joiner, day: str, days: dict[str, list[str]]) -> None:
         near = _near(day, days)
-        joiner.register("day_rows", dataset_of(self._store, days[day]))
-        joiner.register("near", dataset_of(self._store, near))
+        joiner.database.add_files("day_rows", self._store, days[day], DayRow)
+        joiner.database.add_files("near", self._store, near, DayRow)
         checkpoints = _TableFile(schema.FleetCheckpoint, {JOINED: msgspec.json.encode(near)})
         nodes = _TableFile(schema.FleetNode)
         for key, merged in joiner.join("near", day, f"SELECT {JOIN_KEY} FROM day_rows"):  # noqa: S608 # our own names

@@ -31,7 +31,6 @@ _VERSION = "v1"
 INBOX, DAYS = f"{_VERSION}/inbox", f"{_VERSION}/days"
 CLUSTER_CHECKPOINTS, CLUSTER_NODES = f"{_VERSION}/cluster_checkpoints", f"{_VERSION}/cluster_nodes"
 _HEARTBEAT = "_heartbeat-"  # readers of Parquet folders ignore names that start with _
-_URL_HINT = "give a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
 
 
 def inbox_folder(node: str) -> str:
@@ -49,17 +48,24 @@ def partition_of(name: str) -> str:
     return unquote(name.rsplit("/", 2)[-2].partition("=")[2])
 
 
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL, empty for a folder; raises UsageError for one that is neither, or has a secret."""
+    scheme = url.partition("://")[0] if "://" in url else ""
+    if scheme and scheme not in FLEET_SCHEMES:
+        hint = "give a folder, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
+        raise UsageError(f"{scheme}:// is not a store of a fleet", hint=hint)
+    if scheme and "@" in urlsplit(url).netloc:
+        raise UsageError("a secret in a URL can be read by every user of this host", hint="see docs/cluster.md")
+    return scheme
+
+
 class FleetFiles:
     """Reads and writes whole files; every method raises StoreError."""
 
     def __init__(self, url: str) -> None:
-        """Open a folder or a URL; raises UsageError for one that is neither, or that has a secret in it."""
+        """Open a folder or a URL; raises UsageError as `scheme_of`."""
         self.url = url
-        scheme = url.partition("://")[0] if "://" in url else ""
-        if scheme and scheme not in FLEET_SCHEMES:
-            raise UsageError(f"{scheme}:// is not a store of a fleet", hint=_URL_HINT)
-        if scheme and "@" in urlsplit(url).netloc:
-            raise UsageError("a secret in a URL can be read by every user of this host", hint="see docs/cluster.md")
+        scheme = scheme_of(url)
         with self._translated():
             if scheme:
                 one_put = f"{'&' if '?' in url else '?'}allow_delayed_open=true" if scheme == "s3" else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 import duckdb
 import msgspec
 import pyarrow as pa
+from pyarrow import dataset
 
 from ckptprof.cluster import answers
 from ckptprof.cluster.model import ClusterCheckpoint, NodeRecord, NodeState
 from ckptprof.errors import StoreError
 from ckptprof.fleet import schema
+from ckptprof.fleet.files import FleetFiles
 from ckptprof.model import CheckpointQuery
 
 _SQL = Path(__file__).parent / "sql"
@@ -72,6 +74,18 @@ class FleetDatabase:
         """Close it."""
         self.connection.close()
 
+    def add_files(self, name: str, store: FleetFiles, found: Sequence[str], row: type) -> None:
+        """Add files as a view; null where a column is missing. DuckDB reads local ones itself."""
+        rows, paths = schema.table_schema(row).empty_table(), [store.path(one) for one in found]
+        query = f"CREATE OR REPLACE TEMP VIEW {name} AS FROM {name}_rows"
+        if store.is_local and paths:
+            quoted = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+            query += f" UNION ALL BY NAME FROM read_parquet([{quoted}], union_by_name = true, hive_partitioning = 0)"
+        elif paths:
+            rows = dataset.dataset(paths, schema=rows.schema, format="parquet", filesystem=store.filesystem)
+        self.connection.register(f"{name}_rows", rows)
+        self.connection.execute(query)
+
     def add_merged(self, merged: Iterable[ClusterCheckpoint], states: Iterable[NodeState]) -> None:
         """Add the tables of checkpoints that were merged in memory."""
         checkpoints, nodes = schema.cluster_tables(merged)
@@ -83,15 +97,15 @@ class FleetDatabase:
     def select(self, query: CheckpointQuery, now_ns: int) -> int:
         """Restrict all further answers to a query; return the number of matching checkpoints."""
         words = {"since_ns": query.since_ns, "until_ns": query.until_ns, "job": query.job}
-        self._set(**words, kind=None if query.kind is None else query.kind.value, oldest=None, now_ns=now_ns)
+        self._set(**words, kind=None if query.kind is None else query.kind.value, oldest_ns=None, now_ns=now_ns)
         self.connection.execute((_SQL / "views.sql").read_text())
         if query.limit is not None:
             oldest = self.connection.execute(
-                "SELECT {start_ns: start_ns, uid: uid} FROM checkpoints ORDER BY start_ns DESC, uid DESC LIMIT 1"
-                " OFFSET ?",
+                "SELECT start_ns, uid FROM checkpoints ORDER BY start_ns DESC, uid DESC LIMIT 1 OFFSET ?",
                 [query.limit - 1],
             ).fetchall()
-            self._set(oldest=oldest[0][0] if oldest else None)
+            if oldest:
+                self._set(oldest_ns=oldest[0][0], oldest_uid=oldest[0][1])
         return int(self.connection.execute("SELECT count(*) FROM checkpoints").fetchall()[0][0])
 
     @translated_errors()

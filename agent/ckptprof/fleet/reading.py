@@ -12,7 +12,7 @@ import pyarrow as pa
 from ckptprof.cluster.model import NodeState
 from ckptprof.errors import StoreError
 from ckptprof.fleet import files, schema
-from ckptprof.fleet.compaction import JOIN_KEY, DayRow, Joiner, dataset_of, day_of, neighbours, read_inbox, read_states
+from ckptprof.fleet.compaction import JOIN_KEY, DayRow, Joiner, day_of, neighbours, read_inbox, read_states
 from ckptprof.fleet.files import FleetFiles
 from ckptprof.fleet.questions import FleetDatabase, translated_errors
 
@@ -53,7 +53,7 @@ def _read(store: FleetFiles, names: dict[str, int], temporary: Path) -> tuple[Fl
     for name, row, found in zip(
         ("compacted_checkpoints", "compacted_nodes"), (schema.FleetCheckpoint, schema.FleetNode), compacted, strict=True
     ):
-        _add_view(connection, name, store, files.parquet_files(found), row)
+        database.add_files(name, store, files.parquet_files(found), row)
     rejoined, checkpoints, nodes = _join_inbox(store, inbox, days, states, missing)
     connection.register("rejoined", rejoined)
     connection.register("open_checkpoints", checkpoints)
@@ -69,19 +69,6 @@ def _read(store: FleetFiles, names: dict[str, int], temporary: Path) -> tuple[Fl
     )
     connection.register("node_states", schema.node_table(states))
     return database, missing
-
-
-def _add_view(connection: Any, name: str, store: FleetFiles, found: Sequence[str], row: type) -> None:
-    """Add files as a view; DuckDB reads local ones itself, and of a struct only what is asked."""
-    if not found or not store.is_local:
-        connection.register(name, dataset_of(store, found, row))
-        return
-    quoted = ", ".join("'" + store.path(one).replace("'", "''") + "'" for one in found)
-    connection.register(f"{name}_columns", schema.table_schema(row).empty_table())
-    connection.execute(
-        f"CREATE TEMP VIEW {name} AS SELECT * FROM {name}_columns UNION ALL BY NAME"  # noqa: S608 # our own names
-        f" SELECT * FROM read_parquet([{quoted}], union_by_name = true, hive_partitioning = false)"
-    )
 
 
 def _join_inbox(
@@ -100,8 +87,8 @@ def _join_inbox(
     nodes = [schema.table_schema(schema.FleetNode).empty_table()]
     with TemporaryDirectory(prefix="ckptprof-fleet-") as folder:
         joiner = Joiner(states, Path(folder))
-        joiner.register("fresh", fresh)
-        joiner.register("old", dataset_of(store, old))
+        joiner.connection.register("fresh", fresh)
+        joiner.database.add_files("old", store, old, DayRow)
         # A revision may have another key than the one before it
         joiner.connection.execute(
             f"CREATE TEMP TABLE keys AS SELECT {JOIN_KEY} AS join_key FROM fresh UNION SELECT {JOIN_KEY} FROM old"  # noqa: S608 # our own names
@@ -116,14 +103,15 @@ def _join_inbox(
             affected = []
         for day in affected:
             near = set(neighbours(day))
-            joiner.register("days", dataset_of(store, [name for name in old if files.partition_of(name) in near]))
+            some = [name for name in old if files.partition_of(name) in near]
+            joiner.database.add_files("days", store, some, DayRow)
             for key, merged in joiner.join("(SELECT * FROM fresh UNION ALL BY NAME SELECT * FROM days)", day, keys):
                 for tables, table in zip((checkpoints, nodes), schema.cluster_tables(merged, day, key), strict=True):
                     tables.append(table)
         pairs = [
             {"day": day, "join_key": key} for day in affected for (key,) in joiner.connection.execute(keys).fetchall()
         ]
-        joiner.close()
+        joiner.database.close()
     return (
         pa.Table.from_pylist(pairs, schema=pa.schema([("day", pa.string()), ("join_key", pa.string())])),
         pa.concat_tables(checkpoints),

@@ -26,7 +26,7 @@ MAX_LINKS = 40  # include/linux/namei.h: MAXSYMLINKS
 _COMPANION_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
 _PATH_FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # closing such a descriptor releases no lock of SQLite
 _OTHER_PATH_HINT = "give another path with --db"
-_PRIVATE_MODE = 0o600
+PRIVATE_MODE = 0o600
 _MIN_DATABASE_BYTES = 512  # one page; SQLite treats a shorter file as empty and would overwrite it
 
 
@@ -43,6 +43,11 @@ def has_wal_reset_fix(version: tuple[int, ...]) -> bool:
 def file_mode(path: Path) -> int:
     """Permissions of a database: the service's is readable by its group, any other by its owner only."""
     return 0o640 if path.parent == SERVICE_DIRECTORY else 0o600
+
+
+def is_open_to_others(mode: int) -> bool:
+    """Test whether permissions let others than the owner read, write or list."""
+    return bool(mode & (stat.S_IRWXG | stat.S_IRWXO))
 
 
 def check_file(path: Path) -> int:
@@ -69,7 +74,7 @@ def prepare_file(path: Path) -> None:
     folder_mode = 0o750 if path.parent == SERVICE_DIRECTORY else 0o700
     for folder in [folder for folder in reversed(path.parents) if not folder.exists()]:
         folder.mkdir(mode=folder_mode, exist_ok=True)
-    _create_file(path, _PRIVATE_MODE)
+    _create_file(path, PRIVATE_MODE)
 
 
 def restrict_log_access(path: Path) -> None:
@@ -81,18 +86,18 @@ def restrict_log_access(path: Path) -> None:
     """
     real = path.resolve()
     state = real.stat()
-    if state.st_mode & ~_PRIVATE_MODE & 0o777:
+    if is_open_to_others(state.st_mode):
         with contextlib.closing(sqlite3.connect(file_uri(path), uri=True)) as old:
             if old.execute("PRAGMA journal_mode").fetchone() != ("wal",):
                 _rewrite(real, old, state)
     log, index = (real.with_name(real.name + suffix) for suffix in ("-wal", "-shm"))
     with contextlib.suppress(FileNotFoundError):
-        if index.stat().st_mode & ~_PRIVATE_MODE & 0o777:
+        if is_open_to_others(index.stat().st_mode):
             index.unlink()  # others may have it open; it is rebuilt from the log
-        log.chmod(_PRIVATE_MODE)
+        log.chmod(PRIVATE_MODE)
     for file in (log, index):
         with contextlib.suppress(FileExistsError):
-            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_MODE)
+            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_MODE)
             os.write(fd, b"\0")
             os.close(fd)
 
@@ -100,7 +105,7 @@ def restrict_log_access(path: Path) -> None:
 def _rewrite(path: Path, old: Connection, state: os.stat_result) -> None:
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    _create_file(new, _PRIVATE_MODE)
+    _create_file(new, PRIVATE_MODE)
     with contextlib.closing(sqlite3.connect(new)) as copy:
         old.backup(copy)
     copy_ownership(new, state)

@@ -12,13 +12,11 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from ckptprof.store.connection import copy_ownership
+from ckptprof.store.connection import PRIVATE_MODE, copy_ownership, is_open_to_others
 from ckptprof.store.location import SERVICE_DATABASE, is_service_running, printable_path
 from ckptprof.store.problems import StoreBusyError
 from ckptprof_collectors.privileges import RAISED
 
-_PRIVATE_MODE = 0o600
-_OTHERS_MODE = 0o077
 _INODE_FIELD = 5  # the field of a line of /proc/locks: 1: POSIX ADVISORY READ 1234 fe:00:5678 123 123
 _WAL_READ_LOCKS = range(123, 128)  # of the index of a log: https://www.sqlite.org/walformat.html, section 2.3
 
@@ -95,7 +93,7 @@ def _acquire(path: Path) -> int:
             if _try_lock(fd):
                 if not _is_same_file(state, lock_path(path)):
                     continue
-                if not state.st_mode & _OTHERS_MODE:
+                if not is_open_to_others(state.st_mode):
                     locked_fd, fd = fd, -1
                     return locked_fd
             elif not _is_stale(path, state.st_uid):
@@ -109,7 +107,7 @@ def _acquire(path: Path) -> int:
 
 
 def _open_lock_file(path: Path, file: Path) -> int:
-    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _PRIVATE_MODE)
+    fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_MODE)
     with contextlib.suppress(FileNotFoundError):
         copy_ownership(fd, path.stat())
     return fd

@@ -52,10 +52,7 @@ class Outbox(StoreReader):
             return _last_sequence_number(raw, "outbox")
 
     def database_key(self) -> tuple[str, str] | None:
-        """Name of the node, and uid of the first session, which identifies the database; None: no session.
-
-        By the order of sessions, independent of their clocks.
-        """
+        """Name of the node, and uid of the session added first, which identifies the database; None: no session."""
         with self._snapshot() as raw:
             row = raw.execute(
                 "SELECT (SELECT host FROM sessions ORDER BY id DESC LIMIT 1), uid FROM sessions ORDER BY id LIMIT 1"

@@ -17,11 +17,10 @@ from pathlib import Path
 from sqlite3 import Connection, OperationalError
 
 from ckptprof.errors import StoreError
-from ckptprof.store.connection import copy_ownership, file_mode, open_reader
+from ckptprof.store.connection import copy_ownership, file_mode, is_open_to_others, open_reader
 from ckptprof.store.location import printable_path
 from ckptprof.store.lock import is_writer_alive
 
-_OTHERS_MODE = 0o077
 _SEQUENCE_BYTES = 8
 _MAX_MEMORY_COPY_BYTES = 64 << 20  # a larger copy is a file on disk
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - each file in it is made with O_EXCL, for its owner alone
@@ -43,7 +42,7 @@ class Publication:
         self.is_log_pinned = False  # by a reader of its owner or root: then it cannot restart, and grows
         state = path.stat()
         mode = file_mode(path) | (state.st_mode & 0o777)
-        if mode & _OTHERS_MODE:
+        if is_open_to_others(mode):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(_sequence_path(path), flags, mode)
             os.fchmod(self._fd, mode)

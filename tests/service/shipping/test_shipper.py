@@ -13,21 +13,20 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from pyarrow import parquet
 from tests.cluster.nodes import Job
+from tests.fleet.bucket import Policy, served
 
 from ckptprof.cli.main import main
 from ckptprof.cluster.model import NodeState
-from ckptprof.detect.events.decision_table import Hypothesis
-from ckptprof.detect.events.deferred import PendingEvent
-from ckptprof.detect.events.event_history import HistoryEvent
 from ckptprof.errors import StoreError
 from ckptprof.fleet import files
 from ckptprof.fleet.compaction import compact
 from ckptprof.fleet.files import FleetFiles
 from ckptprof.model import Session
-from ckptprof.service.recorder.pending import encode, is_writing
 from ckptprof.service.shipping import shipper as shipping
 from ckptprof.service.shipping.shipper import Shipper, ShippingState, Target
 from ckptprof.store.writer import Retention, StoreWriter
@@ -37,8 +36,12 @@ KILLS = 50
 
 
 @pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ship as the unit does."""
     monkeypatch.setenv("STATE_DIRECTORY", str(tmp_path / "state"))
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
 
 
 def _session(writer: StoreWriter, uid: str = "s", end_ns: int = SAVE.end_ns) -> None:
@@ -76,12 +79,35 @@ def _rows(folder: Path) -> list[dict[str, Any]]:
     return [row for path in _whole(folder) for row in parquet.read_table(path, partitioning=None).to_pylist()]
 
 
-def test_fifty_kills_lose_nothing_and_put_nothing_twice(tmp_path: Path) -> None:
+@pytest.fixture(params=["folder", "bucket"])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Return the URL of a fleet."""
+    if request.param == "folder":
+        yield str(tmp_path / "fleet")
+        return
+    with served() as bucket:
+        bucket.policies["node"] = Policy(put="", read="")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "node")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "none")
+        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield bucket.url
+
+
+def _read(store: FleetFiles, folder: str, known: dict[str, Any]) -> None:
+    """Read the tables of a fleet that were not read before: none may be half a file."""
+    for name in files.parquet_files(store.names(folder)):
+        if name not in known:
+            known[name] = parquet.read_table(pa.BufferReader(store.read(name)), partitioning=None)
+
+
+def test_fifty_kills_lose_nothing_and_put_nothing_twice(tmp_path: Path, fleet: str) -> None:
     """While checkpoints come and change: no half file is ever read, and in the end there is the newest of each."""
-    db, url = tmp_path / "node.db", str(tmp_path / "fleet")
+    db, store = tmp_path / "node.db", FleetFiles(fleet)
+    inbox: dict[str, Any] = {}
+    days: dict[str, Any] = {}
     dice = random.Random(19)  # noqa: S311 # no secret
     made = {"first": msgspec.structs.replace(SAVE, uid="first")}
-    program = [sys.executable, Path(__file__).with_name("killed.py"), db, url]
+    program = [sys.executable, Path(__file__).with_name("killed.py"), db, fleet]
     with closing(StoreWriter(db, ballast_bytes=0)) as writer:
         _session(writer)
         writer.add_checkpoints([*made.values()])
@@ -100,15 +126,16 @@ def test_fifty_kills_lose_nothing_and_put_nothing_twice(tmp_path: Path) -> None:
             made |= {one.uid: one for one in changed}
             killer.stdin.write(f"{dice.uniform(0, 16)}\n")
             assert killer.stdout.readline() == "killed\n"  # it would have gone on
-            assert all(parquet.read_metadata(path).num_rows for path in _whole(tmp_path))
+            _read(store, files.INBOX, inbox)
         killer.stdin.close()
-    assert len(_rows(tmp_path)) > KILLS  # they were at work
+    assert len(inbox) > 1  # they were at work
 
-    _ship(tmp_path)
-    compact(FleetFiles(url), keep_days=None, now_ns=0, progress=lambda _: None)
+    Shipper(db, fleet, lambda: store, lambda one: one).ship(SAVE.end_ns)
+    compact(store, keep_days=None, now_ns=0, progress=lambda _: None)
 
-    (path,) = (tmp_path / "fleet/v1/days").rglob("*.parquet")
-    kept = parquet.read_table(path, partitioning=None).to_pylist()
+    _read(store, files.DAYS, days)
+    (table,) = days.values()
+    kept = table.to_pylist()
     assert sorted((row["uid"], row["step"]) for row in kept) == sorted((one.uid, one.step) for one in made.values())
     assert [row for row in kept if row["lost"]] == []
 
@@ -195,16 +222,23 @@ def test_a_store_that_fails_loses_nothing_and_is_reported(
     reason = {"full": "No space left", "gone": "Not a directory", "refuses": "Permission denied"}[fault]
     assert reason in complaint
     assert f"last error: {tmp_path}/fleet: {reason}" in status
+    assert status.startswith(f"target: {tmp_path}/fleet\n")
     assert "last success: never\nnot shipped yet: 3 checkpoints\n" in status
     (tmp_path / "fleet").unlink() if fault == "gone" else None
 
-    text = (tmp_path / "ckptprof-ship.prom").read_text()
+    metrics_file = tmp_path / "ckptprof-ship.prom"
+    text = metrics_file.read_text()
     assert "ckptprof_ship_waiting_checkpoints 3.0\n" in text
     assert "last_success" not in text
+    assert metrics_file.stat().st_mode & 0o777 == 0o644  # node_exporter is another user
 
     assert main(metrics) == 0
     assert capsys.readouterr().out == "3 checkpoint updates shipped\n"
-    text = (tmp_path / "ckptprof-ship.prom").read_text()
+    text = metrics_file.read_text()
+    assert [one.name for one in text_string_to_metric_families(text)] == [
+        "ckptprof_ship_last_success_timestamp_seconds", "ckptprof_ship_waiting_checkpoints",
+        "ckptprof_ship_lost_checkpoints",
+    ]  # fmt: skip
     assert "ckptprof_ship_waiting_checkpoints 0.0\n" in text
     assert "ckptprof_ship_lost_checkpoints_total 0.0\n" in text
     assert "ckptprof_ship_last_success_timestamp_seconds 1." in text
@@ -212,6 +246,23 @@ def test_a_store_that_fails_loses_nothing_and_is_reported(
     assert (
         "not shipped yet: 0 checkpoints\ndeleted before they were shipped: 0 checkpoints\n" in capsys.readouterr().out
     )
+    assert [row["uid"] for row in _rows(tmp_path)] == ["a", "b", "c"]
+
+
+def test_a_run_that_does_not_end_is_reported(
+    tmp_path: Path, node: StoreWriter, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a store that accepts and never answers, until systemd ends it; the next run ships all of it."""
+    words = ["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db"), "--textfile", str(tmp_path)]
+    with monkeypatch.context() as broken:
+        broken.setattr(FleetFiles, "put", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        assert main(words) not in (0, 6)
+    assert main([*words, "--status"]) == 6
+
+    assert "not shipped yet: 3 checkpoints\n" in (status := capsys.readouterr().out)
+    assert f"last error: {shipping.UNFINISHED}\n" in status
+    assert "ckptprof_ship_waiting_checkpoints 3.0\n" in (tmp_path / "ckptprof-ship.prom").read_text()
+    assert main(words) == main([*words, "--status"]) == 0
     assert [row["uid"] for row in _rows(tmp_path)] == ["a", "b", "c"]
 
 
@@ -265,52 +316,64 @@ def test_a_database_that_was_set_back_is_shipped_from_its_begin(tmp_path: Path, 
     assert [row for row in _rows(tmp_path) if row["lost"]] == []
 
 
-def test_it_waits_while_a_checkpoint_is_written(
-    tmp_path: Path, node: StoreWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """But not for longer than an hour since its last success."""
-    monkeypatch.setattr(shipping.Shipper, "_is_writing", lambda *_: False)
-    first = _shipper(tmp_path).ship(10**18)
-    monkeypatch.setattr(shipping.Shipper, "_is_writing", lambda *_: True)
-
-    waiting = _shipper(tmp_path).ship(10**18 + shipping.MAX_DELAY_NS - 1)
-    later = _shipper(tmp_path).ship(10**18 + shipping.MAX_DELAY_NS)
-
-    assert (first[1], waiting[1], later[1]) == (3, None, 0)
-
-
 def test_a_node_without_anything_recorded_has_nothing_to_ship(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """And makes no file."""
     with closing(StoreWriter(tmp_path / "node.db", ballast_bytes=0)):
         assert main(["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db")]) == 0
-        assert main(["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db"), "--status"]) == 0
+        assert main(["ship", "--to", str(tmp_path / "fleet"), "--db", str(tmp_path / "node.db"), "--status"]) == 3
 
-    assert capsys.readouterr().out == "0 checkpoint updates shipped\nnothing is recorded\n"
+    assert capsys.readouterr().out == "0 checkpoint updates shipped\n"
     assert not (tmp_path / "fleet").exists()
 
 
-@pytest.mark.parametrize("url", ["s3://key:secret@bucket/x", "ftp://host/x", "http://collector.example:4318"])
-def test_a_url_that_is_not_safe_is_refused(
-    url: str, tmp_path: Path, node: StoreWriter, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With a secret, of another kind, or without a server that can be trusted."""
-    assert main(["ship", "--to", url, "--db", str(tmp_path / "node.db")]) == 2
-
-    assert "key:secret" not in capsys.readouterr().err.replace(url, "")
-
-
 @pytest.mark.parametrize(
-    ("if_alone", "quiet_s", "expected"),
-    [(None, 60.0, True), (Hypothesis.SAVE, 60.0, False), (Hypothesis.SAVE, 1.0, True)],
-    ids=["goes on", "over, and not sure", "not sure, just now"],
+    "url", ["s3://key:secret@bucket/x", "ftp://host/x", "postgresql://host/x", "http://collector.example:4318", ""]
 )
-def test_a_save_that_goes_on_is_seen_in_the_database(
-    if_alone: Hypothesis | None, quiet_s: float, *, expected: bool
-) -> None:
-    """By what the agent keeps there of what it has not told; what cannot be read holds up nothing."""
-    event = HistoryEvent(0, 1, 1, frozenset(), frozenset(), frozenset(), frozenset())
-    one = PendingEvent(checkpoint=SAVE, event=event, directory="/", boot_id="b", if_alone=if_alone)
+def test_a_url_that_is_not_safe_is_refused(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a secret, of another kind, or without a server that can be trusted; before the database is read."""
+    assert main(["ship", "--to", url, "--db", str(tmp_path / "missing.db")]) == 2
 
-    assert is_writing([b"x", encode(one)], SAVE.end_ns + round(quiet_s * 1e9)) is expected
+    complaint = capsys.readouterr().err
+    assert "key:secret" not in complaint.replace(url, "")
+    assert "missing.db" not in complaint
+
+
+def test_the_status_of_each_target_is_shown(
+    tmp_path: Path, node: StoreWriter, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --to; what the unit ships of the service's database, too."""
+    unit, own = tmp_path / "unit", tmp_path / "own"
+    status = ["ship", "--status", "--db", str(tmp_path / "node.db")]
+    monkeypatch.setattr(shipping, "SHIPPING_DIRECTORY", unit)
+    monkeypatch.setattr(shipping, "SERVICE_DIRECTORY", tmp_path)
+    monkeypatch.setattr(shipping, "default_path", lambda: own / "node.db")
+    monkeypatch.delenv("STATE_DIRECTORY")
+
+    def targets(*more: str) -> list[str]:
+        assert main([*status, *more]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith(("target", "not shipped"))]
+
+    assert main(status) == 3
+    assert "nothing was shipped yet" in capsys.readouterr().err
+    with monkeypatch.context() as of_unit:
+        of_unit.setenv("STATE_DIRECTORY", str(unit))
+        _ship(tmp_path)
+    fleet = ["not shipped yet: 0 checkpoints", f"target: {tmp_path}/fleet"][::-1]
+    assert targets() == fleet
+    other = Shipper(
+        tmp_path / "node.db", str(tmp_path / "other"), lambda: FleetFiles(str(tmp_path / "other")), lambda one: one
+    )
+    other.ship(SAVE.end_ns)
+    node.add_checkpoints([msgspec.structs.replace(SAVE, uid="d")])
+    fleet[1] = "not shipped yet: 1 checkpoint"
+    assert targets() == [f"target: {tmp_path}/other", "not shipped yet: 1 checkpoint", *fleet]
+    assert targets("--to", str(tmp_path / "fleet")) == fleet
+    assert targets("--to", "s3://new/x") == ["target: s3://new/x", "not shipped yet: 4 checkpoints"]
+
+
+def test_a_target_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    """But for --status."""
+    assert main(["ship"]) == 2
+    assert "--to is missing" in capsys.readouterr().err

@@ -1,8 +1,11 @@
 -- GPU time in which training was blocked, for each value of the variable by: job, run, user, account, partition,
 -- framework, mode, storage, week (in the zone zone_seconds east of UTC), or slurm: cluster and number of a job.
-WITH named AS (
+WITH named AS (  -- with what is read of a checkpoint alone: windows sort it
     SELECT
-        *,
+        uid, start_ns, end_ns, run_key, is_save, is_complete, is_restorable, seconds, rate, stall_seconds,
+        nodes_observed + len(waited) AS nodes,
+        whole.job, whole.step, whole.bytes, whole.written_bytes, whole.unique_bytes, whole.verdict."limit",
+        whole.cost.gpus, whole.cost.gpu_seconds, whole.cost.bytes_per_second_per_gpu,
         CASE getvariable('by')
             WHEN 'job' THEN job_key
             WHEN 'run' THEN run_key
@@ -25,7 +28,7 @@ WITH named AS (
 ), steps AS (
     SELECT
         *,
-        lag(start_ns) OVER (PARTITION BY name, run_key, whole.job, is_save ORDER BY start_ns, uid) AS previous_ns
+        lag(start_ns) OVER (PARTITION BY name, run_key, job, is_save ORDER BY start_ns, uid) AS previous_ns
     FROM named
     WHERE name IS NOT NULL
 ), spans AS (  -- from the first checkpoint of a run to when its next save is due
@@ -40,9 +43,9 @@ WITH named AS (
         median((start_ns - previous_ns) / 1e9) FILTER (is_save AND start_ns > previous_ns) AS interval_seconds,
         sum(stall_seconds) AS stall_seconds,
         count(*) - count(stall_seconds) AS stalls_unknown,
-        max(nullif(whole.cost.gpus, 0)) AS gpus
+        max(nullif(gpus, 0)) AS gpus
     FROM steps
-    GROUP BY name, run_key, whole.job
+    GROUP BY name, run_key, job
 ), runs AS (
     SELECT
         *,
@@ -72,22 +75,22 @@ WITH named AS (
 ), of_checkpoints AS (
     SELECT
         name,
-        CASE WHEN count(DISTINCT whole.job) = 1 THEN any_value(whole.job) END AS job,
+        CASE WHEN count(DISTINCT job) = 1 THEN any_value(job) END AS job,
         count(*) FILTER (is_save) AS saves,
         count(*) FILTER (NOT is_save) AS restores,
         count(*) FILTER (NOT is_complete) AS incomplete,
-        max(nodes_observed + len(waited)) AS nodes,
-        sum(whole.cost.gpu_seconds) AS gpu_seconds,
+        max(nodes) AS nodes,
+        sum(gpu_seconds) AS gpu_seconds,
         median(seconds) FILTER (is_save AND is_complete) AS median_save_seconds,
         median(rate) FILTER (is_save AND is_complete) AS bytes_per_second,
-        median(whole.cost.bytes_per_second_per_gpu) FILTER (is_save AND is_complete) AS bytes_per_second_per_gpu,
-        sum(whole.written_bytes) FILTER (is_save AND whole.unique_bytes <> 0)
-            / sum(whole.unique_bytes) FILTER (is_save AND whole.written_bytes IS NOT NULL AND whole.unique_bytes <> 0)
+        median(bytes_per_second_per_gpu) FILTER (is_save AND is_complete) AS bytes_per_second_per_gpu,
+        sum(written_bytes) FILTER (is_save AND unique_bytes <> 0)
+            / sum(unique_bytes) FILTER (is_save AND written_bytes IS NOT NULL AND unique_bytes <> 0)
             AS amplification,
         -- of `fleet annotate` alone
-        sum(whole.bytes) FILTER (is_save) AS bytes,
-        mode(whole.verdict."limit" ORDER BY start_ns, uid) FILTER (is_save) AS "limit",
-        (max({start_ns: start_ns, step: whole.step}) FILTER (is_restorable)).step AS newest_step
+        sum(bytes) FILTER (is_save) AS bytes,
+        mode("limit" ORDER BY start_ns, uid) FILTER (is_save) AS "limit",
+        (max({start_ns: start_ns, step: step}) FILTER (is_restorable)).step AS newest_step
     FROM named
     WHERE name IS NOT NULL
     GROUP BY name

@@ -23,7 +23,7 @@ WITH placed AS (SELECT uid, start_ns, end_ns, run_key FROM checkpoints), parts A
         max((last_ns - coalesce(until_ns, last_ns) + round_even(ahead_seconds * 1e9, 0)::BIGINT) / 1e9) AS silent_seconds
     FROM present JOIN ends USING (run_key) LEFT JOIN observed USING (host)
     GROUP BY host
-    HAVING silent_seconds > 600
+    HAVING silent_seconds > 1800 -- a node ships every 15 minutes
 ), usual AS (
     SELECT
         mode(version) AS version,

@@ -1,5 +1,5 @@
 -- The checkpoints that every question is about: saves and restores that match the variables since_ns, until_ns, job
--- (a name, or a pattern with * and ?), kind, and oldest (start and uid of the oldest one); NULL: no restriction.
+-- (a name, or a pattern with * and ?), kind, and oldest_ns and oldest_uid (of the oldest one); NULL: no restriction.
 -- Tables: cluster_checkpoints, cluster_nodes (a row for each node of one) and node_states; columns: docs/cluster.md.
 CREATE OR REPLACE TEMP VIEW matching AS
 SELECT *
@@ -26,5 +26,5 @@ SELECT
     CASE WHEN whole.stall_ns >= 0 THEN whole.stall_ns / 1e9 END AS stall_seconds,
     CASE WHEN whole.end_ns > whole.start_ns THEN whole.bytes * 1e9 / (whole.end_ns - whole.start_ns) END AS rate
 FROM matching
-WHERE getvariable('oldest') IS NULL
-    OR (whole.start_ns, whole.uid) >= (getvariable('oldest').start_ns::BIGINT, getvariable('oldest').uid::VARCHAR);
+WHERE getvariable('oldest_ns') IS NULL
+    OR (whole.start_ns, whole.uid) >= (getvariable('oldest_ns')::BIGINT, getvariable('oldest_uid')::VARCHAR);

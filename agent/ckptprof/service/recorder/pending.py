@@ -13,7 +13,6 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint
 from ckptprof.store.reader import StoreReader
 
-QUIET_NS = 10_000_000_000  # after its last I/O: events are stored about once a second, later if that is costly
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(PendingEvent).decode
 
@@ -35,14 +34,6 @@ def unfinished_checkpoints(encoded_events: Iterable[bytes]) -> list[Checkpoint]:
     """
     found = [one.checkpoint for one in _decoded(encoded_events) if one.if_alone is None]
     return sorted(found, key=lambda one: one.start_ns)
-
-
-def is_writing(encoded_events: Iterable[bytes], now_ns: int) -> bool:
-    """Whether a checkpoint is being written or read now, by the unreported events.
-
-    A certain one is reported when it ends; any other counts until its last I/O is old.
-    """
-    return any(one.if_alone is None or now_ns - one.checkpoint.end_ns < QUIET_NS for one in _decoded(encoded_events))
 
 
 def _decoded(encoded_events: Iterable[bytes]) -> Iterator[PendingEvent]:

@@ -17,6 +17,7 @@ import msgspec
 
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, Run, Sent
+from ckptprof.store.connection import is_open_to_others
 
 LEAST_KEY_BYTES = 16
 _MAX_KEY_BYTES = 4096
@@ -39,7 +40,7 @@ def read_key(path: Path) -> bytes:
     except OSError as error:
         raise StoreError(f"{path}: {error.strerror}") from error
     is_credential = path.parent == Path(os.environ.get("CREDENTIALS_DIRECTORY", "/nowhere"))  # protected by systemd
-    if not is_credential and (state.st_mode & 0o077 or state.st_uid not in (0, os.geteuid())):
+    if not is_credential and (is_open_to_others(state.st_mode) or state.st_uid not in (0, os.geteuid())):
         raise StoreError(f"others may read the key in {path}", hint=f"chmod 600 {path}")
     if len(key) < LEAST_KEY_BYTES:
         raise StoreError(

@@ -22,11 +22,11 @@ from pyarrow import parquet
 
 from ckptprof import __version__
 from ckptprof.errors import StoreError, UsageError
+from ckptprof.export.listening import is_loopback
 from ckptprof.fleet.schema import ShippedRow
 
 EVENT = "ckptprof.checkpoint"
 _PATH = "/v1/logs"
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class OtelCollector:
@@ -37,7 +37,7 @@ class OtelCollector:
         parts = urlsplit(url)
         if "@" in url or not parts.hostname:
             raise UsageError("this is not the URL of a collector", hint="give https://HOST:PORT")
-        if parts.scheme != "https" and parts.hostname not in _LOOPBACK:
+        if parts.scheme != "https" and not is_loopback(parts.hostname):
             raise UsageError(f"{url} does not authenticate the server", hint="use https; http only for this host")
         self._url = url
         self._exporter = OTLPLogExporter(url if parts.path.strip("/") else url.rstrip("/") + _PATH)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,14 +19,14 @@ from ckptprof.cluster.model import NodeState
 from ckptprof.errors import CkptprofError, StoreError
 from ckptprof.fleet import files, schema
 from ckptprof.model import Checkpoint
-from ckptprof.service.recorder.pending import is_writing
 from ckptprof.store.checkpoint_rows import decode_checkpoint
-from ckptprof.store.location import default_path
-from ckptprof.store.lock import WriterLock, is_writer_alive
+from ckptprof.store.location import SERVICE_DIRECTORY, default_path
+from ckptprof.store.lock import WriterLock
 from ckptprof.store.outbox import ChangeBatch, Outbox
 from ckptprof.store.recorded_time import summarize_recorded
 
-MAX_DELAY_NS = 3_600_000_000_000  # since the last upload, for saves that follow each other without a pause
+UNFINISHED = "a run has not ended: it is at work, was killed, or the store does not answer"
+SHIPPING_DIRECTORY = Path("/var/lib/ckptprof-ship")  # StateDirectory= of the unit
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +49,7 @@ class ShippingState(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of the shipping of a database, in a file of its own."""
 
     database: str
+    url: str = ""  # of the target
     range: Range = Range()
     ends: dict[str, int] = {}  # of the sessions that it had then
     staged: Staged | None = None
@@ -74,41 +74,29 @@ class Shipper:
         """`target` is opened when there is something to upload; `hashed` replaces names."""
         self._db, self._url, self._open, self._hashed = db, url, target, hashed
 
-    def ship(self, now_ns: int) -> tuple[ShippingState | None, int | None]:
-        """Upload what changed; return the state (None: nothing is recorded), and the number of rows.
-
-        None: it waits, because a checkpoint is written on this node. Raises CkptprofError, after it is noted in the
-        state.
-        """
+    def ship(self, now_ns: int) -> tuple[ShippingState | None, int]:
+        """Upload what changed; return the state (None: nothing recorded) and number of rows; raises CkptprofError."""
         with Outbox(self._db) as outbox:
             key = outbox.database_key()
             if key is None:
                 return None, 0
             with self._locked(key[1]) as place:
-                state = self._checked(place.read(key[1]), outbox)
-                if self._is_writing(outbox) and now_ns - (state.shipped_ns or 0) < MAX_DELAY_NS:
-                    return state, None
+                state = _checked(place.read() or ShippingState(database=key[1], url=self._url), outbox)
+                state = msgspec.structs.replace(state, error=UNFINISHED)  # until it ends, by whatever
+                place.write(state)
                 try:
                     state, rows = self._upload(outbox, key, state, place, now_ns)
                 except CkptprofError as error:
-                    place.write(msgspec.structs.replace(place.read(key[1]), error=str(error)))
+                    place.write(msgspec.structs.replace(place.read() or state, error=str(error)))
                     raise
                 state = msgspec.structs.replace(state, shipped_ns=now_ns, error=None)
                 place.write(state)
                 return state, rows
 
-    def status(self) -> tuple[ShippingState | None, int]:
-        """Return the state, and how many checkpoints changed since the last upload; raises StoreError."""
-        with Outbox(self._db) as outbox:
-            key = outbox.database_key()
-            if key is None:
-                return None, 0
-            state = self._checked(_StateFile(self._url, key[1]).read(key[1]), outbox)
-            return state, outbox.count_changed(state.range.change)
-
     @contextmanager
     def _locked(self, database: str) -> Iterator[_StateFile]:
-        place = _StateFile(self._url, database)
+        name = hashlib.sha256(f"{self._url}\0{database}".encode()).hexdigest()[:12]
+        place = _StateFile(_state_folders(self._db)[0] / f"shipped-{name}.json")
         try:
             place.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = WriterLock(place.path)
@@ -118,27 +106,6 @@ class Shipper:
             yield place
         finally:
             lock.close()
-
-    def _is_writing(self, outbox: Outbox) -> bool:
-        return is_writer_alive(self._db) is not False and is_writing(outbox.pending().values(), time.time_ns())
-
-    def _checked(self, state: ShippingState, outbox: Outbox) -> ShippingState:
-        """Start again with a database that was set back to a copy, or made again in the place of a damaged one."""
-        ends = {one.uid: one.end_ns for one in outbox.sessions()}
-        is_back = state.range.change > outbox.newest_change() or any(
-            ends.get(uid, 0) < end_ns for uid, end_ns in state.ends.items()
-        )
-        state = msgspec.structs.replace(state, ends=ends)
-        if not is_back:
-            return state
-        staged = state.staged  # it is uploaded, but moves nothing
-        return msgspec.structs.replace(
-            state,
-            range=msgspec.structs.replace(state.range, change=0),
-            staged=None
-            if staged is None
-            else msgspec.structs.replace(staged, range=msgspec.structs.replace(staged.range, change=0)),
-        )
 
     def _upload(
         self, outbox: Outbox, key: tuple[str, str], state: ShippingState, place: _StateFile, now_ns: int
@@ -178,10 +145,39 @@ class Shipper:
         after = Range(change=batch.last_change, last_id=max(before.last_id, batch.newest_id), lost=before.lost + lost)
         if not rows:
             return msgspec.structs.replace(state, range=after)
-        place.write_staged(files.to_parquet(schema.table_of(rows, schema.ShippedRow)))
+        place.put(place.staged, files.to_parquet(schema.table_of(rows, schema.ShippedRow)))
         state = msgspec.structs.replace(state, staged=Staged(name=name, range=after, rows=len(rows)))
         place.write(state)
         return state
+
+
+def read_status(db: Path, url: str | None) -> list[tuple[ShippingState, int]]:
+    """Return the state of each target, or of that of a URL, and how many checkpoints wait; raises StoreError."""
+    with Outbox(db) as outbox:
+        key = outbox.database_key()
+        if key is None:
+            return []
+        paths = [path for folder in _state_folders(db) for path in sorted(folder.glob("shipped-*.json"))]
+        states = [state for state in (_StateFile(path).read() for path in paths) if state and state.database == key[1]]
+        if url is not None:
+            new = ShippingState(database=key[1], url=url)
+            states = [state for state in states if state.url == url] or [new]
+        return [
+            (state, outbox.count_changed(state.range.change)) for state in (_checked(one, outbox) for one in states)
+        ]
+
+
+def _checked(state: ShippingState, outbox: Outbox) -> ShippingState:
+    """Start again with a database that was set back to a copy, or made again in the place of a damaged one."""
+    ends = {one.uid: one.end_ns for one in outbox.sessions()}
+    is_same = all(ends.get(uid, 0) >= end_ns for uid, end_ns in state.ends.items())
+    state = msgspec.structs.replace(state, ends=ends)
+    if is_same and state.range.change <= outbox.newest_change():
+        return state
+    staged = state.staged  # it is uploaded, but moves nothing
+    if staged is not None:
+        staged = msgspec.structs.replace(staged, range=msgspec.structs.replace(staged.range, change=0))
+    return msgspec.structs.replace(state, range=msgspec.structs.replace(state.range, change=0), staged=staged)
 
 
 def _decoded(event: str) -> Checkpoint | None:
@@ -208,33 +204,34 @@ def _node_state(outbox: Outbox, key: tuple[str, str], shipped: Range) -> NodeSta
     )
 
 
+def _state_folders(db: Path) -> list[Path]:
+    """Return the folder of this process, then those of others that ship a database: the unit's for the service's."""
+    if given := os.environ.get("STATE_DIRECTORY", "").partition(":")[0]:
+        return [Path(given)]
+    return [default_path().parent, *[SHIPPING_DIRECTORY] * (db.parent == SERVICE_DIRECTORY)]
+
+
 class _StateFile:
-    """The state, and a staged batch beside it: in the state directory of the unit, else beside one's own database."""
+    """The state of a target, and a staged batch beside it; every method raises StoreError."""
 
-    def __init__(self, url: str, database: str) -> None:
-        given = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-        folder = Path(given) if given else default_path().parent
-        name = hashlib.sha256(f"{url}\0{database}".encode()).hexdigest()[:12]
-        self.path, self.staged = folder / f"shipped-{name}.json", folder / f"shipped-{name}.parquet"
+    def __init__(self, path: Path) -> None:
+        self.path, self.staged = path, path.with_suffix(".parquet")
 
-    def read(self, database: str) -> ShippingState:
-        """Return the state; that of a database that was never shipped if there is none."""
+    def read(self) -> ShippingState | None:
+        """Return the state; None: nothing was shipped yet."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=ShippingState)
         except FileNotFoundError:
-            return ShippingState(database=database)
+            return None
         except (OSError, msgspec.MsgspecError) as error:
             raise StoreError(f"{self.path}: {error}", hint="remove it to ship everything again") from error
 
     def write(self, state: ShippingState) -> None:
-        """Write the state, whole or not at all."""
-        self._put(self.path, msgspec.json.encode(state))
+        """Write the state."""
+        self.put(self.path, msgspec.json.encode(state))
 
-    def write_staged(self, data: bytes) -> None:
-        """Write a batch, whole or not at all."""
-        self._put(self.staged, data)
-
-    def _put(self, path: Path, data: bytes) -> None:
+    def put(self, path: Path, data: bytes) -> None:
+        """Write the state or the batch, whole or not at all."""
         try:
             files.put_locally(path, data)
         except OSError as error:
