@@ -29,7 +29,7 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, size: int, rel
     """Find since when a process built what it wrote, up to its first byte; None if its memory does not show it.
 
     `changes`: since it trains and since the previous save. It allocated as much as it wrote, more than ever before, and
-    hardly anything for as long before that. Far apart samples show it if most is released with its last byte.
+    hardly anything before that, for at least a third as long. Far apart samples show it if most is released at its end.
     """
     changes = [one for one in changes if one.start_ns < first_ns]
     steps = _last_rise(changes, min(SIGNIFICANT_BYTES, _STEP_SHARE * size))
@@ -37,9 +37,9 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, size: int, rel
     if not steps or 2 * _retained_ns(whole) < sum(one.end_ns - one.start_ns for one in whole):
         return None
     start_ns = steps[0].start_ns
-    usual_since_ns = start_ns - max(CONCURRENT_NS, first_ns - start_ns)
+    usual_since_ns = max(changes[0].start_ns, start_ns - max(CONCURRENT_NS, first_ns - start_ns))
     usual = [one for one in changes if usual_since_ns < one.end_ns <= start_ns]
-    if changes[0].start_ns > usual_since_ns:
+    if start_ns - usual_since_ns < max(CONCURRENT_NS, (first_ns - start_ns) // 3):
         return None
     growth = steps[-1].level_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
     are_short = all(one.end_ns - one.start_ns <= AT_ONCE_NS for one in changes if one.end_ns > usual_since_ns)
