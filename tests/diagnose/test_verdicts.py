@@ -263,9 +263,8 @@ def test_a_best_that_these_small_requests_have_shown_says_nothing_of_larger_ones
 
     assert of(16384).limit is Limit.SMALL_IO
     assert Limit.DEVICE in of(16384).candidates
-    assert of(3 * 16384).limit is Limit.NONE
-    assert of(MIB).limit is Limit.NONE
-    assert of(None).limit is Limit.NONE
+    for shown in (3 * 16384, MIB, None):  # half of the time between two saves is no best
+        assert of(shown).limit is Limit.DEVICE
 
 
 @BOTH

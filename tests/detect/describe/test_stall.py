@@ -452,7 +452,7 @@ def test_who_joins_the_children_that_write_is_held_since_the_first_was_born() ->
         (((6.0, 8.0, 200 * MIB),), 2.6),  # kept for the next save
         (((5.0, 8.0, 400 * MIB),), 3.6),  # with its pieces
         (((6.0, 7.7, 900 * MIB), (7.8, 8.0, -700 * MIB), (8.6, 8.7, -200 * MIB)), 2.6),  # which go as they are joined
-        (((2.0, 8.0, 200 * MIB),), 0.6),  # it was not seen for as long before: training may take it
+        (((1.5, 8.0, 200 * MIB),), 0.6),  # it was not seen for a third as long before: training may take it
         (((6.0, 8.0, 60 * MIB), (8.6, 8.7, -60 * MIB)), 0.6),  # not what was written
         (
             tuple((5.0 + 0.2 * at, 5.1 + 0.2 * at, 200 * MIB) for at in range(15))

@@ -56,6 +56,7 @@ def test_what_is_built_is_more_memory_than_training_ever_had() -> None:
     """It is taken while training's stands still, with its pieces, and with what is left out of the file."""
     assert begun(ramp(6, 8, 100)) == pytest.approx(2.0, abs=LOOK_S)
     assert begun(ramp(7, 8, 350)) == pytest.approx(1.0, abs=LOOK_S)
+    assert begun(ramp(2.5, 8, 350)) == pytest.approx(5.5, abs=LOOK_S)
     assert begun(ramp(6, 8, 900)) == pytest.approx(2.0, abs=LOOK_S)
 
 
@@ -84,7 +85,7 @@ def test_a_table_that_grows_is_moved_while_it_is_built() -> None:
         ramp(6, 8, 60),
         ramp(6, 7.2, 100),
         ramp(0, 8, 400),
-        ramp(3.5, 8, 100),
+        ramp(1.5, 8, 100),
         lambda at_s: ramp(7, 8, 110)(at_s) + ramp(5, 6.4, 200)(at_s),
         lambda at_s: ramp(2, 3, 300)(at_s) - ramp(3, 3.1, 300)(at_s) + ramp(5, 8, 400)(at_s),
         lambda at_s: 50 + 200 * (at_s % 1.0),

@@ -30,17 +30,19 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, last_ns: int, 
     """Find since when a process built what it wrote, up to its first byte; None if its memory does not show it.
 
     `changes`: since it trains and since the previous save, until after its last byte. It allocated as much as it wrote,
-    more than ever before, and hardly anything before that: for a moment if it then released it, else for as long as it
-    built. Far apart samples show it if most is released.
+    more than ever before, and hardly anything before that: for a moment if it then released it, else for a third of the
+    time in which it built. Far apart samples show it if most is released.
     """
     after = [one.level_bytes for one in changes if one.start_ns >= last_ns + COUNTER_LAG_NS]
     after_bytes = mean(after or [one.level_bytes for one in changes[-1:]] or [0])
     changes = [one for one in changes if one.end_ns <= first_ns or (one.start_ns < first_ns and one.grown_bytes >= 0)]
     released_ns, risen_ns = _released_since(changes, first_ns, size, after_bytes), _risen_since(changes, size)
-    for start_ns, usual_ns in (risen_ns, max(CONCURRENT_NS, first_ns - risen_ns)), (released_ns, NEARBY_NS):
-        usual_since_ns = start_ns - usual_ns
+    built_ns = max(CONCURRENT_NS, first_ns - risen_ns)
+    spans = (risen_ns, built_ns, max(CONCURRENT_NS, built_ns // 3)), (released_ns, NEARBY_NS, NEARBY_NS)
+    for start_ns, usual_ns, least_ns in spans:
+        usual_since_ns = max(start_ns - usual_ns, min((one.start_ns for one in changes), default=first_ns))
         usual = [one for one in changes if usual_since_ns < one.end_ns <= start_ns]
-        if not usual or changes[0].start_ns > usual_since_ns:
+        if not usual or start_ns - usual_since_ns < least_ns:
             continue
         top_bytes = max(one.level_bytes for one in changes)
         growth = top_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)

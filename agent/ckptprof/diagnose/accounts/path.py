@@ -18,7 +18,6 @@ _SAMPLE_NAMES = {
     **{part: part.value for part in (*CALLS, *_ASLEEP)},
     Part.REST: "other",
 }  # the name of a part in samples
-_SLACK = 1.05  # clocks of different resolution
 _LITTLE = 0.2  # of the span: a shorter remainder cannot change a verdict
 _PIECES = 16  # of the path, at most
 _MIN_WRITER_SHARE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
@@ -32,7 +31,6 @@ class ThreadBreakdown:
     parts: Parts
     is_exact: bool  # from call times, not samples
     samples: int  # that the estimate rests on
-    surplus: float = 0.0  # seconds by which the numbers exceed the span: they disagree
     cpu_known: bool = True
     calls_known: bool = True
 
@@ -49,7 +47,7 @@ def time_of(thread: ThreadMeasure, start_ns: int, end_ns: int) -> ThreadBreakdow
     else:
         found = _polled(thread, whole)
     share = span / whole
-    return replace(found, parts=found.parts.scaled(share), surplus=found.surplus * share)
+    return replace(found, parts=found.parts.scaled(share))
 
 
 def _cpu(thread: ThreadMeasure) -> tuple[float | None, float | None, float]:
@@ -64,7 +62,6 @@ def _cpu(thread: ThreadMeasure) -> tuple[float | None, float | None, float]:
 def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> ThreadBreakdown:
     user, system, starved = _cpu(thread)
     total = sum(calls.values())
-    requested = total + or_zero(user)
     if total > whole:
         calls = {part: value * whole / total for part, value in calls.items()}
         total = whole
@@ -90,7 +87,6 @@ def _traced(thread: ThreadMeasure, calls: dict[Part, float], whole: float) -> Th
         Parts(parts).plus(_asleep(thread, rest - late)),
         is_exact=True,
         samples=int(or_zero(thread.samples)),
-        surplus=max(0.0, requested / _SLACK - whole),
         cpu_known=cpu_known,
     )
 
@@ -147,7 +143,6 @@ def _polled(thread: ThreadMeasure, whole: float) -> ThreadBreakdown:
         Parts(parts),
         is_exact=False,
         samples=int(samples),
-        surplus=max(0.0, used / _SLACK - whole),
         cpu_known=cpu_known,
         calls_known=known,
     )

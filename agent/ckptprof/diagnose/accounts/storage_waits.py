@@ -283,8 +283,8 @@ def _link_wait(context: CheckpointContext, waiting: float, flush: Wait | None) -
         or or_zero(link.shaped_drops) >= SYNCS
     ):
         counts = ((link.shaped_overlimits, "delayed"), (link.shaped_drops, "dropped"))
-        shaped = " and ".join(f"{plural(count, 'packet')} {word}" for count, word in counts if count) or "packets queued"
-        text += f", {shaped} by its queueing discipline"
+        acted = [f"{plural(count, 'packet')} {word}" for count, word in counts if count] or ["packets queued"]
+        text += f", {' and '.join(acted)} by its queueing discipline"
         return replace(full, cause=Cause.LINK_SHAPED, facts=(text,), imposed=True)
     # A plateau: it was near its peak most of the time, whatever blocked its reader in between
     is_plateau = active >= max(1.0, MOST * waiting) and (context.link_bytes or 0.0) / active >= _STEADY * peak

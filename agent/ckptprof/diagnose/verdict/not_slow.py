@@ -39,7 +39,7 @@ def why_not_slow(found: Accounting, limit: Limit | None) -> str | None:
     if limit is Limit.NONE:
         most = next(one for one in found.accounts if one.limit is Limit.NONE)
         return f"{most.text}, a normal rate for one thread" if most.cause is Cause.COPYING else most.text
-    if found.seconds >= LONG_SECONDS and (blocked_share is None or blocked_share > STALL_SHARE):
+    if blocked_share > STALL_SHARE if blocked_share is not None else found.seconds >= LONG_SECONDS:
         return None
     return _at_ceiling(found, limit)
 

@@ -17,7 +17,6 @@ from ckptprof.verdicts import Alternative, Limit, Verdict
 
 _EQUAL_SHARE = 0.9  # of the largest: a limit with this much contradicts it, if one excludes the other
 _PERHAPS = 0.2  # of the path: a smaller part is no candidate
-_DISAGREE = 0.25  # of the path: if sums exceed it by more, measurements contradict each other
 # Confidence: its initial value, and by how much each doubt lowers it
 _EXACT = 0.92  # call times
 _ESTIMATED = 0.78  # samples
@@ -143,23 +142,16 @@ def _choose(found: Accounting, chained: str | None) -> _Choice:
         if top is not None:
             why = f"no limit accounts for more than {percent(largest / found.seconds if found.seconds else 0.0)} of it"
         return _Choice(Limit.UNCLEAR, why, tuple(limit for limit, _ in order[:2] if found.share_of(limit) >= _PERHAPS))
-    contradiction = _contradiction(found, order)
-    if contradiction is not None:
-        return contradiction
+    tie = _tie(order)
+    if tie is not None:
+        return tie
     wait = found.waited_for(top)
     return _Choice(top, None, (wait.rival,) if wait is not None and wait.rival is not None else names[1:2])
 
 
-def _contradiction(found: Accounting, order: list[tuple[Limit, float]]) -> _Choice | None:
-    """Return an unclear verdict if two exclusive limits have similar time, or the measurements disagree."""
+def _tie(order: list[tuple[Limit, float]]) -> _Choice | None:
+    """Return an unclear verdict if two exclusive limits have similar time."""
     top, largest = order[0]
-    surplus = found.path.time.surplus
-    if surplus > _DISAGREE * found.seconds and top in _EITHER_OR:
-        stored = found.storage.limit if found.storage is not None else None
-        both = tuple(dict.fromkeys(one for one in (top, Limit.SERIALIZE, stored) if one is not None))[:2]
-        if len(both) == 2:
-            surplus_text = percent(surplus / found.seconds)
-            return _Choice(Limit.UNCLEAR, f"CPU time and time in calls exceed the duration by {surplus_text}", both)
     if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _EQUAL_SHARE * largest:
         second, other = order[1]
         why = f"{seconds(largest)} {WORDS[top]}, {seconds(other)} {WORDS[second]}"
