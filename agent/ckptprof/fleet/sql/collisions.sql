@@ -63,7 +63,7 @@ WITH saves AS (
         END AS cost_seconds
     FROM costs AS one JOIN costs AS two ON one.run = two.other AND one.other = two.run
     WHERE one.run < two.run
-    ORDER BY coalesce(cost_seconds, 0) DESC, overlap_seconds DESC, first_run, second_run
+    ORDER BY coalesce(cost_seconds, 0) DESC, one.overlap_seconds DESC, first_run, second_run
     LIMIT 200
 ), directions AS (
     SELECT first_run AS run, second_run AS other FROM pairs UNION ALL SELECT second_run, first_run FROM pairs
