@@ -112,23 +112,24 @@ class CandidateGatherer:
         if owner is None:
             process = transfer.process
             own = self._waiting_trainer(transfer) if self._jobs.is_tool(process) else process
-            is_carrier = own is None or process in self._converters
-            owner = owners[process] = self._jobs.job_of(own or process), is_carrier
+            owner = owners[process] = self._jobs.job_of(own or process), own is None or process in self._converters
         return owner
 
     def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
         """Find who only reads what others of its job just wrote, and writes less: if as much, it joins or copies it."""
-        writers: dict[FileKey, dict[ProcessKey, str]] = {}  # with their jobs
+        writers: dict[FileKey, set[ProcessKey]] = {}
         by_process: dict[ProcessKey, list[Transfer]] = {}
         for one in written:
-            writers.setdefault(one.file, {})[one.process] = self._jobs.job_of(one.process)
+            writers.setdefault(one.file, set()).add(one.process)
             by_process.setdefault(one.process, []).append(one)
-        found = set()
+        found, job_of = set[ProcessKey](), self._jobs.job_of
         for process, own in by_process.items() if len(by_process) > 1 else ():
             span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
             read = self._recent.transfers_between(process, *span, writes=False)
-            job = self._jobs.job_of(process)
-            others = [one for one in read if process not in (by := writers.get(one.file, {})) and job in by.values()]
+            job = job_of(process)
+            others = [
+                one for one in read if process not in (by := writers.get(one.file, ())) and job in map(job_of, by)
+            ]
             since_ns = min((one.first_ns for one in others), default=0)
             before = sum(one.size_in_use for one in own if one.first_ns < since_ns)
             read_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in others)
