@@ -125,8 +125,7 @@ class CandidateGatherer:
         found, job_of = set[ProcessKey](), self._jobs.job_of
         for process, own in by_process.items() if len(by_process) > 1 else ():
             span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
-            read = self._recent.transfers_between(process, *span, writes=False)
-            job = job_of(process)
+            read, job = self._recent.transfers_between(process, *span, writes=False), job_of(process)
             others = [
                 one for one in read if process not in (by := writers.get(one.file, ())) and job in map(job_of, by)
             ]

@@ -24,6 +24,7 @@ from ckptprof.detect.world.process_usage import MemoryChange
 from ckptprof.detect.world.spans import Span
 
 _STEP_SHARE = 0.01  # of the bytes: a small state is built in steps of at least that
+_MOST_PIECES = 4  # times the bytes, with what they are made of, where memory was not observed as long before
 
 
 def find_build_before(changes: list[MemoryChange], first_ns: int, last_ns: int, size: int) -> Span | None:
@@ -48,6 +49,8 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, last_ns: int, 
         growth = top_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
         since_usual = (one for one in changes if one.end_ns > usual_since_ns)
         is_observed = 2 * (top_bytes - after_bytes) >= growth or all(map(_is_short, since_usual))
+        if start_ns - usual_since_ns < usual_ns and growth > _MOST_PIECES * size:
+            continue  # what is read grows, too
         if is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth:
             return start_ns, first_ns
     return None

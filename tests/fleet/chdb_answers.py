@@ -1,4 +1,4 @@
-"""Another engine finds the same in the tables of a fleet: ClickHouse, embedded (`pip install chdb`)."""
+"""Another engine finds the same in the tables of a fleet: `pip install chdb; pytest tests/fleet/chdb_answers.py`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import chdb
 import duckdb
-import pytest
 from tests.fleet.inboxes import compact, put, records, rounded
 from tests.fleet.test_compaction import LLM, TRAIN
 
 from ckptprof.fleet import files
 from ckptprof.fleet.files import FleetFiles
 
-chdb = pytest.importorskip("chdb")
 TABLES = {"checkpoints": files.CLUSTER_CHECKPOINTS, "nodes": files.CLUSTER_NODES, "rows": files.DAYS}
 QUESTIONS = (
     "SELECT job_key, sum(whole.cost.gpu_seconds), sum(whole.stall_ns) FROM {checkpoints} GROUP BY 1 ORDER BY 1",
