@@ -516,6 +516,18 @@ def test_what_was_blocked_without_growth_is_told_by_who_was_busy(level: Level) -
 
 
 @BOTH
+@pytest.mark.parametrize(("ranks", "busy", "limit"), [(1, 0.1, "gather"), (1, 0.9, "serialize"), (2, 0.9, "gather")])
+def test_a_process_alone_that_computes_waits_for_no_data_that_arrives(
+    level: Level, ranks: int, busy: float, limit: str
+) -> None:
+    """On a busy host something always arrives in 20 s; of several ranks, one may unpickle what the others sent."""
+    came = held(20, received_bytes=GIB // 2, grown_bytes=0, busy=busy)
+    known = measured(thread(level, 2, copy=2), before=came, devices=(device(2, 64 * MIB),))
+
+    assert told(save(level, 2, known, stall_ns=ns(22), ranks=ranks)).limit.value == limit
+
+
+@BOTH
 def test_saves_in_the_background_that_follow_at_once_wait_for_each_other(level: Level) -> None:
     """With a pause between them, or where each holds training anyway, they do not."""
     at = thread(level, 10, copy=1, sync=9)

@@ -111,7 +111,8 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
     blocked_whole = seconds(before.blocked_ns) or blocked
     counted = min(1.0, blocked / blocked_whole) if blocked_whole else 1.0  # share of the time
     grown = or_zero(before.grown_bytes) * counted
-    if _state_arrived(context, before):
+    computes = _cores(before) >= _BUSY * had_cpu
+    if _state_arrived(context, before) and (context.ranks > 1 or not computes):
         text = f"blocked before the first byte, while {size(or_zero(before.received_bytes))} arrived over the network"
         return [*found, AttributedTime(Cause.STATE_RECEIVED_BEFORE, Limit.GATHER, blocked, text)]
     if grown >= _MIN_STATE_SHARE * whole:
@@ -120,7 +121,7 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
         blocked -= growth.seconds
     if blocked <= 0:
         return found
-    if _cores(before) >= _BUSY * had_cpu:
+    if computes:
         many = or_zero(context.checkpoint.ranks) >= 2 and before.helpers_busy is None
         worker = "the writing process" if before.helpers_busy is None else "child processes that produced the data"
         text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {worker}"
