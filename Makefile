@@ -73,8 +73,8 @@ budget: $(VENV)/.installed ## lower the figures of lines in pyproject.toml to wh
 
 vm: $(VENV)/.installed-all ## real NFS, NVMe and RDMA in a virtual machine, half an hour, as root: KERNEL=6.1 or 6.12 (ONLY=nfs42)
 	@.ci/packages qemu-system-x86_64:qemu-system-x86 mmdebstrap gcc ssh:openssh-client
-	CKPTPROF_VM=$(or $(KERNEL),6.1) $(VENV)/bin/python -m pytest -p no:randomly tests/vm/real_storage.py $(if $(ONLY),-k '$(ONLY)')
-	$(VENV)/bin/python tests/vm/table.py
+	trap '$(VENV)/bin/python tests/vm/table.py' EXIT; CKPTPROF_VM=$(or $(KERNEL),6.1) \
+		$(VENV)/bin/python -m pytest -p no:randomly tests/vm/real_storage.py $(if $(ONLY),-k '$(ONLY)')
 
 shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
 	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)
