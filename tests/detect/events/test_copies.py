@@ -405,6 +405,23 @@ def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(given: float, saves: 
 
 
 @pytest.mark.parametrize("trace", [False, True])
+def test_what_children_of_a_tool_moved_is_not_given_by_whoever_waits_for_it(*, trace: bool) -> None:
+    """As rsync under an idle test runner: when it exits, counters of processes that ended unobserved rise there."""
+    stage = Stage(trace=trace)
+    runner = stage.process(busy=0.0)
+    tool = stage.process(
+        200, born_s=5.0, exit_s=7.03, parent_pid=100, comm="rsync", program="rsync", runtimes=(),
+    )  # fmt: skip
+    stage.read(tool, "/pipe", 6.0, 1.02, 60 * MIB, from_disk=False, kept=0.0)
+    stage.write(tool, "/copy/global_step5/mp_rank_00_model_states.pt", 6.0, 1.02, 60 * MIB)
+    stage.write(runner, "/pipe", 7.03, 0.005, 120 * MIB)
+
+    found = play(stage.header(), changed(stage.frames(30), _without_pipe))
+
+    assert [one.kind for one in found] == [Kind.COPY]
+
+
+@pytest.mark.parametrize("trace", [False, True])
 @pytest.mark.parametrize(
     ("pause_s", "size", "program", "path", "kinds"),
     [
