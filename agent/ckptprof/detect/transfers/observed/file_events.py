@@ -23,6 +23,7 @@ from ckptprof_collectors.samples import FileLifeEvent
 
 _REFUSED_SYNCS = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): no evidence about the data
 _OPENING_KINDS = ("created", "emptied")
+TransferSet = dict[TracedTransfer, None]  # in the order of addition
 TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, by process, in order
 
 
@@ -33,7 +34,7 @@ class WriterPaths:
         self._path_of: dict[TracedTransfer, str] = {}
         self._files: dict[str, dict[str, tuple[TracedTransfer, ...]]] = {}  # by folder, then by path
         self._folders: dict[str, dict[str, None]] = {}  # folder -> its subfolders
-        self._named: dict[str, dict[TracedTransfer, None]] = {}  # by the last part of the path
+        self._named: dict[str, TransferSet] = {}  # by the last part of the path
 
     def add(self, transfer: TracedTransfer) -> None:
         """Add a transfer under its current path."""

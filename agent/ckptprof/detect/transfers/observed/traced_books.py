@@ -10,13 +10,10 @@ from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MAX_FILES, NEARLY_ALL
 from ckptprof.detect.transfers.model.operations import OperationSums, start_of_new_ns, subtract
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
-from ckptprof.detect.transfers.observed.file_events import FileEvents, TransfersOf, is_sync_of_all
+from ckptprof.detect.transfers.observed.file_events import FileEvents, TransferSet, TransfersOf, is_sync_of_all
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
-
-
-_Transfers = dict[TracedTransfer, None]  # a set in the order of addition; a key takes less memory than its identity
 
 
 @dataclass(slots=True)
@@ -34,12 +31,12 @@ class TracedTransfers:
         self._sessions: Bounded[str, _KnownSession] = Bounded(8 * MAX_FILES)  # not closed
         self._exited: dict[ProcessKey, int] = {}  # processes that have ended, and when
         self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
-        self._open: _Transfers = {}  # the least recently active first
-        self._by_process: dict[ProcessKey, _Transfers] = {}
+        self._open: TransferSet = {}  # the least recently active first
+        self._by_process: dict[ProcessKey, TransferSet] = {}
         # by process and device: the writes that a sync of everything may store
-        self._unsynced: dict[ProcessKey, dict[int, _Transfers]] = {}
-        self._newly_ended: _Transfers = {}
-        self._ended: _Transfers = {}
+        self._unsynced: dict[ProcessKey, dict[int, TransferSet]] = {}
+        self._newly_ended: TransferSet = {}
+        self._ended: TransferSet = {}
         self.file_events = FileEvents()
 
     def __bool__(self) -> bool:
@@ -89,8 +86,7 @@ class TracedTransfers:
     def _transfer_for(self, activity: FileActivity, excluded: TracedTransfer | None = None) -> TracedTransfer:
         """Return the transfer of a session, a new one if there is none; never the `excluded` one."""
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
-        siblings = self._by_process.get(process)
-        if siblings:
+        if siblings := self._by_process.get(process):
             process = next(reversed(siblings)).process  # one key for all of them
         transfers = self._files.setdefault((file, activity.writes), {}).setdefault(process, [])
         if transfers:
