@@ -150,11 +150,11 @@ class RingReader:
         if self._pointer is None:
             raise BpfError(errno.EBADF, "the ring buffer is closed")
         self._limit = limit
-        records: list[bytes] = []
-        self._records = records
+        records = self._records
         code = self._lib.call.ring_buffer__consume(self._pointer)
         if code != -errno.ECANCELED:
             self._lib.check(code, "ring buffer: cannot be read")
+        self._records = []  # not retained until the next call
         return records
 
     def fileno(self) -> int:

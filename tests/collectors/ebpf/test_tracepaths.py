@@ -56,8 +56,20 @@ def test_the_path_of_what_is_being_closed_is_known_until_it_is() -> None:
     """Once, and in bounded number."""
     paths = SessionPaths()
     for number in range(10_000):
-        paths.forget(number.to_bytes(24, "little"), f"/ckpt/{number}")
+        paths.forget(key(number), f"/ckpt/{number}")
 
-    assert paths.pop_closed((9_999).to_bytes(24, "little")) == "/ckpt/9999"
-    assert paths.pop_closed((9_999).to_bytes(24, "little")) is None
-    assert paths.pop_closed((0).to_bytes(24, "little")) is None
+    assert paths.pop_closed(key(9_999)) == "/ckpt/9999"
+    assert paths.pop_closed(key(9_999)) is None
+    assert paths.pop_closed(key(0)) is None
+
+
+def test_what_was_closed_takes_no_memory() -> None:
+    """A closed session's own path goes with it, and that of one which only read has no event to wait for."""
+    paths = SessionPaths()
+    for inode in range(3):
+        paths.record(key(inode), f"/{inode}")
+        assert paths.pop_closed(key(inode)) == f"/{inode}"
+        paths.forget(bytes(SessionKey(inode=inode, device=9, generation=3, tid=2)), f"/{inode}")
+
+    assert (len(paths._sessions), len(paths._ended)) == (0, 0)
+    assert paths.find(key(2, tid=9)) == "/2"

@@ -233,7 +233,7 @@ def test_what_was_judged_is_bounded_while_something_older_waits(monkeypatch: pyt
         ]
         detector.ingest(Frame(at_ns, stage.wall(at_s + 0.2), ("processes",), (process(100), process(200), *files)))
 
-    told = [stream for stream in detector._transfers.traced._ended.values() if stream.phase is Phase.CLASSIFIED]
+    told = [stream for stream in detector._transfers.traced._ended if stream.phase is Phase.CLASSIFIED]
     assert min(stream.first_ns for stream in detector._transfers.waiting) < stage.header().at_ns + 2 * SECOND_NS
     assert len(told) < 600  # what came since the last time that old ones were looked for
 

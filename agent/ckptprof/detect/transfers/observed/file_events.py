@@ -23,6 +23,7 @@ from ckptprof_collectors.samples import FileLifeEvent
 
 _REFUSED_SYNCS = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): no evidence about the data
 _OPENING_KINDS = ("created", "emptied")
+TransferSet = dict[TracedTransfer, None]  # in the order of addition
 TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, by process, in order
 
 
@@ -30,10 +31,10 @@ class WriterPaths:
     """Index of writing transfers by the path of their file, and by each folder above it."""
 
     def __init__(self) -> None:
-        self._path_of: dict[int, str] = {}  # by identity
+        self._path_of: dict[TracedTransfer, str] = {}
         self._files: dict[str, dict[str, tuple[TracedTransfer, ...]]] = {}  # by folder, then by path
         self._folders: dict[str, dict[str, None]] = {}  # folder -> its subfolders
-        self._named: dict[str, dict[int, TracedTransfer]] = {}  # by the last part of the path, and identity
+        self._named: dict[str, TransferSet] = {}  # by the last part of the path
 
     def add(self, transfer: TracedTransfer) -> None:
         """Add a transfer under its current path."""
@@ -41,9 +42,9 @@ class WriterPaths:
         path = transfer.path
         if not transfer.writes or not path.startswith("/"):
             return
-        self._path_of[id(transfer)] = path
+        self._path_of[transfer] = path
         folder, _, name = path.rpartition("/")
-        self._named.setdefault(name, {})[id(transfer)] = transfer
+        self._named.setdefault(name, {})[transfer] = None
         files = self._files.get(folder)
         if files is None:
             files = self._files[folder] = {}
@@ -52,12 +53,12 @@ class WriterPaths:
 
     def remove(self, transfer: TracedTransfer) -> None:
         """Remove a transfer."""
-        path = self._path_of.pop(id(transfer), None)
+        path = self._path_of.pop(transfer, None)
         if path is None:
             return
         folder, _, name = path.rpartition("/")
         named = self._named[name]
-        del named[id(transfer)]
+        del named[transfer]
         if not named:
             del self._named[name]
         files = self._files[folder]
@@ -72,7 +73,7 @@ class WriterPaths:
 
     def by_name(self, name: str) -> list[TracedTransfer]:
         """Return the transfers of files with this name, in any folder."""
-        return list(self._named.get(name, {}).values())
+        return list(self._named.get(name, ()))
 
     def in_or_below(self, path: str) -> Iterator[TracedTransfer]:
         """Yield the transfers of a file, or of all files in and below a folder."""

@@ -10,7 +10,7 @@ from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MAX_FILES, NEARLY_ALL
 from ckptprof.detect.transfers.model.operations import OperationSums, start_of_new_ns, subtract
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
-from ckptprof.detect.transfers.observed.file_events import FileEvents, TransfersOf, is_sync_of_all
+from ckptprof.detect.transfers.observed.file_events import FileEvents, TransferSet, TransfersOf, is_sync_of_all
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
@@ -31,12 +31,12 @@ class TracedTransfers:
         self._sessions: Bounded[str, _KnownSession] = Bounded(8 * MAX_FILES)  # not closed
         self._exited: dict[ProcessKey, int] = {}  # processes that have ended, and when
         self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
-        self._open: dict[int, TracedTransfer] = {}  # by identity, the least recently active first
-        self._by_process: dict[ProcessKey, dict[int, TracedTransfer]] = {}
-        # by process and device: the writes that a sync of everything may store, by identity
-        self._unsynced: dict[ProcessKey, dict[int, dict[int, TracedTransfer]]] = {}
-        self._newly_ended: dict[int, TracedTransfer] = {}
-        self._ended: dict[int, TracedTransfer] = {}
+        self._open: TransferSet = {}  # the least recently active first
+        self._by_process: dict[ProcessKey, TransferSet] = {}
+        # by process and device: the writes that a sync of everything may store
+        self._unsynced: dict[ProcessKey, dict[int, TransferSet]] = {}
+        self._newly_ended: TransferSet = {}
+        self._ended: TransferSet = {}
         self.file_events = FileEvents()
 
     def __bool__(self) -> bool:
@@ -86,6 +86,8 @@ class TracedTransfers:
     def _transfer_for(self, activity: FileActivity, excluded: TracedTransfer | None = None) -> TracedTransfer:
         """Return the transfer of a session, a new one if there is none; never the `excluded` one."""
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
+        if siblings := self._by_process.get(process):
+            process = next(reversed(siblings)).process  # one key for all of them
         transfers = self._files.setdefault((file, activity.writes), {}).setdefault(process, [])
         if transfers:
             if transfers[-1] is not excluded and _continues(transfers[-1], activity):
@@ -104,7 +106,7 @@ class TracedTransfers:
             generation=activity.generation,
         )
         transfers.append(transfer)
-        self._by_process.setdefault(process, {})[id(transfer)] = transfer
+        self._by_process.setdefault(process, {})[transfer] = None
         self.file_events.adopt(transfer)
         return transfer
 
@@ -114,7 +116,7 @@ class TracedTransfers:
         transfer.ingest(part, before_ns)
         if transfer.writes:
             unsynced = self._unsynced.setdefault(transfer.process, {})
-            unsynced.setdefault(transfer.file[0], {})[id(transfer)] = transfer
+            unsynced.setdefault(transfer.file[0], {})[transfer] = None
         if part.path is not None and part.path not in (transfer.path, transfer.earlier_path):
             if not transfer.path.startswith("/"):  # it was not known yet
                 transfer.path = part.path
@@ -126,18 +128,18 @@ class TracedTransfers:
     def _file_by_phase(self, transfer: TracedTransfer) -> None:
         transfer.last_ns = transfer.last_sign_ns
         for book in (self._open, self._ended, self._newly_ended):
-            book.pop(id(transfer), None)
+            book.pop(transfer, None)
         if transfer.phase is Phase.OPEN:
-            self._open[id(transfer)] = transfer
+            self._open[transfer] = None
         elif transfer.phase is Phase.ENDED:
             self._finish(transfer)
         else:  # a late sync: it is not classified again
-            self._ended[id(transfer)] = transfer
+            self._ended[transfer] = None
 
     def _finish(self, transfer: TracedTransfer) -> None:
         transfer.finish()
-        self._open.pop(id(transfer), None)
-        self._newly_ended[id(transfer)] = self._ended[id(transfer)] = transfer
+        self._open.pop(transfer, None)
+        self._newly_ended[transfer] = self._ended[transfer] = None
 
     def ingest_event(self, event: FileLifeEvent) -> None:
         """Ingest an event of a file, after the sessions of the same frame."""
@@ -145,15 +147,15 @@ class TracedTransfers:
         if event.device is not None and event.inode is not None:
             writers = self._files.get(((event.device, event.inode), True), {})
         unsynced = self._unsynced.get((event.pid, event.start_ticks), {}) if is_sync_of_all(event) else {}
-        relatives = [one for device, own in unsynced.items() if event.device in (None, device) for one in own.values()]
+        relatives = [one for device, own in unsynced.items() if event.device in (None, device) for one in own]
         observed = self.file_events.ingest(event, writers, relatives)
         for transfer in observed:
             self._file_by_phase(transfer)
-        synced = set(map(id, observed)) if relatives else ()
+        synced = set(observed) if relatives else ()
         for transfer in relatives:  # thousands of files must not be searched for each event
-            is_stored = transfer.durable_ns is not None and id(transfer) not in synced
+            is_stored = transfer.durable_ns is not None and transfer not in synced
             if is_stored or transfer.phase is Phase.CLASSIFIED or len(transfer.syncs) >= FEW:
-                del unsynced[transfer.file[0]][id(transfer)]
+                del unsynced[transfer.file[0]][transfer]
 
     def record_close(self, transfer: TracedTransfer, at_ns: int) -> None:
         """Record a close observed by polling: not every thread's session reports it."""
@@ -163,7 +165,7 @@ class TracedTransfers:
     def record_exit(self, process: ProcessKey, at_ns: int) -> None:
         """Record the end of a process; the last samples of its sessions may still arrive."""
         for transfer in self.transfers_of(process):
-            if id(transfer) in self._open:
+            if transfer in self._open:
                 self._finish(transfer)
         if self._sessions:
             self._exited[process] = at_ns
@@ -171,24 +173,24 @@ class TracedTransfers:
     def take_ended(self, now_ns: int) -> list[TracedTransfer]:
         """Return the transfers that ended since the last call, and those without activity for long."""
         while self._open:
-            transfer = next(iter(self._open.values()))
+            transfer = next(iter(self._open))
             if now_ns - transfer.last_ns < PATIENCE_NS:
                 break
             self._finish(transfer)
-        ended, self._newly_ended = list(self._newly_ended.values()), {}
+        ended, self._newly_ended = list(self._newly_ended), {}
         return ended
 
     def is_active_since(self, since_ns: int) -> bool:
         """Return True if any open file was used after `since_ns`."""
-        return bool(self._open) and next(reversed(self._open.values())).last_ns > since_ns
+        return bool(self._open) and next(reversed(self._open)).last_ns > since_ns
 
     def open_transfers(self) -> list[TracedTransfer]:
         """Return all transfers whose files are still open."""
-        return list(self._open.values())
+        return list(self._open)
 
     def written(self) -> list[TracedTransfer]:
         """Return recent writes of all processes, classified or not."""
-        return [one for one in (*self._ended.values(), *self._open.values()) if one.writes]
+        return [one for one in (*self._ended, *self._open) if one.writes]
 
     def transfers_near(
         self, file: FileKey, low_ns: int, high_ns: int, process: ProcessKey | None = None
@@ -207,13 +209,13 @@ class TracedTransfers:
 
     def transfers_of(self, process: ProcessKey) -> list[TracedTransfer]:
         """Return the recent transfers of a process."""
-        return list(self._by_process.get(process, {}).values())
+        return list(self._by_process.get(process, ()))
 
     def forget_before(self, at_ns: int) -> None:
         """Drop the transfers that ended before `at_ns`."""
-        for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._ended.values())):
+        for transfer in list(itertools.takewhile(lambda transfer: transfer.last_ns < at_ns, self._ended)):
             self._forget(transfer)
-        for transfer in self._ended.values():
+        for transfer in self._ended:
             if transfer.phase is Phase.CLASSIFIED:
                 self.file_events.paths.remove(transfer)  # renames do not change classified transfers
         self.shrink(1.0)
@@ -233,13 +235,13 @@ class TracedTransfers:
     def shrink(self, share: float) -> None:
         """Retain the latest ended ones, up to a share of the bound; a waiting one stays, and retains no later ones."""
         excess = max(0, len(self._ended) - int(share * MAX_FILES))
-        for transfer in list(itertools.islice(self._ended.values(), excess)):
+        for transfer in list(itertools.islice(self._ended, excess)):
             if transfer.phase is Phase.CLASSIFIED:
                 self._forget(transfer)
 
     def _forget(self, transfer: TracedTransfer) -> None:
-        del self._ended[id(transfer)]
-        self._newly_ended.pop(id(transfer), None)
+        del self._ended[transfer]
+        self._newly_ended.pop(transfer, None)
         key = (transfer.file, transfer.writes)
         by_process = self._files[key]
         by_process[transfer.process].remove(transfer)
@@ -247,9 +249,9 @@ class TracedTransfers:
             del by_process[transfer.process]
         if not by_process:
             del self._files[key]
-        self._unsynced.get(transfer.process, {}).get(transfer.file[0], {}).pop(id(transfer), None)
+        self._unsynced.get(transfer.process, {}).get(transfer.file[0], {}).pop(transfer, None)
         siblings = self._by_process.get(transfer.process, {})
-        siblings.pop(id(transfer), None)
+        siblings.pop(transfer, None)
         if not siblings:
             self._by_process.pop(transfer.process, None)
             self._unsynced.pop(transfer.process, None)
