@@ -429,6 +429,21 @@ def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
     assert re.search("Or +run fewer jobs alongside: about 1.00 s instead of 4.00 s", text)
 
 
+def test_a_hundredth_of_an_account_is_not_described(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """It counts in the account, whose text is that of what took the time."""
+    made = make_diagnosed()
+    assert made.verdict is not None
+    parts = (
+        Account(limit=Limit.SERIALIZE, seconds=4.0, text="compressing"),
+        Account(limit=Limit.SERIALIZE, seconds=0.03, text="pickling"),
+    )
+    verdict = msgspec.structs.replace(made.verdict, limit=Limit.SERIALIZE, accounts=parts)
+    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
+    assert re.search(r"serialize +4\.03 s", text)
+    assert "compressing" in text
+    assert "pickling" not in text
+
+
 def test_why_a_save_waited_for_another_is_told_beside_its_bars(
     make_diagnosed: Callable[..., Checkpoint], zone: timezone
 ) -> None:

@@ -22,6 +22,7 @@ _ABOVE_CEILING = 1.05  # of a ceiling
 _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
 _MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page
+_MIN_PART = 0.01  # of an account: smaller parts are not described
 _ASCII_BAR = "#"
 _HATCH, _ASCII_HATCH = "\N{MEDIUM SHADE}", "/"  # of a bar: its work waited for a CPU
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
@@ -144,14 +145,15 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
         parts.setdefault(one.limit, []).append(one)
     summed = []
     for limit, several in parts.items():
-        text = several[0].text
-        if len(several) > 1:  # a common ending is written once, at the end
-            ends = {one.text.rpartition(": ")[2] for one in several}
-            same = f": {ends.pop()}" if len(ends) == 1 else ""
-            texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several]
-            text = "; ".join(texts) + same
         runnable = sum(one.runnable_seconds for one in several)
         spent = sum(one.seconds for one in several)
+        shown = [one for n, one in enumerate(several) if not n or one.seconds >= _MIN_PART * spent]
+        text = shown[0].text
+        if len(shown) > 1:  # a common ending is written once, at the end
+            ends = {one.text.rpartition(": ")[2] for one in shown}
+            same = f": {ends.pop()}" if len(ends) == 1 else ""
+            texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in shown]
+            text = "; ".join(texts) + same
         summed.append(Account(limit=limit, seconds=spent, text=text, runnable_seconds=runnable))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
