@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
-from ckptprof.model import Checkpoint, Gap, Kind, Mode, Report, Watched
+from ckptprof.model import Checkpoint, Gap, Interval, Kind, Mode, Report, Watched
 from ckptprof.report import answer
 from ckptprof.report.clean import width as cells
 from ckptprof.report.pictures import overview
+from ckptprof.verdicts import Limit
 
 _NS = 1_000_000_000
 
@@ -21,25 +23,40 @@ def _drawn(checkpoints: tuple[Checkpoint, ...], width: int = 110, gaps: tuple[Ga
 
 
 def test_the_bar_is_the_run(make_checkpoint: Callable[..., Checkpoint]) -> None:
-    """Each part has its share of the cells, all of them together are the run, and the words have the same seconds."""
-    sync = tuple(make_checkpoint(n, n * 100, mode=Mode.SYNC, stall_ns=30 * _NS) for n in range(3))
-    copy = make_checkpoint(4, 150, kind=Kind.COPY, job="rsync", end_ns=sync[1].start_ns + 80 * _NS)
-    gap = Gap(sync[0].start_ns + 10 * _NS, sync[0].start_ns + 40 * _NS, "suspended")
-    bar, legend = _drawn((*sync, copy), gaps=(gap,))[:2]
+    """Each cell is its share of the run: what happened then, and as high as training was blocked in it."""
+    saves = []
+    for number in range(3):
+        one = make_checkpoint(number, number * 100, mode=Mode.SYNC, stall_ns=15 * _NS)
+        blocked = (Interval(one.start_ns, one.start_ns + 15 * _NS),)
+        saves.append(msgspec.structs.replace(one, end_ns=one.start_ns + 15 * _NS, blocked=blocked))
+    copy = make_checkpoint(4, 150, kind=Kind.COPY, job="rsync", end_ns=saves[1].start_ns + 80 * _NS)
+    gap = Gap(saves[0].start_ns + 40 * _NS, saves[0].start_ns + 70 * _NS, "suspended")
+    bar, *lines = _drawn((*saves, copy), width=40, gaps=(gap,))  # 30 cells of 10 s
 
-    assert bar == "Run       " + "█" * 30 + "░" * 10 + "─" * 50 + "·" * 10
-    assert legend.split(": ")[1] == (
-        "█ blocked 1 min 30 s, ░ copies 30.0 s, ─ training 2 min 30 s, · not recorded 30.0 s"
-    )
+    assert bar == "Run       █▄──···───█▄───░░░──█▄────────"
+    assert ": █ blocked 45.0 s, ░ copies, ─ training, · not recorded" in " ".join(" ".join(lines).split())
 
 
 def test_what_was_not_seen_to_block_is_not_called_training(make_checkpoint: Callable[..., Checkpoint]) -> None:
-    """Saves of unknown stall are told as saves; of async ones what went on beside training is."""
-    unknown = tuple(make_checkpoint(n, n * 40) for n in range(3))
-    known = tuple(make_checkpoint(n, n * 40, mode=Mode.ASYNC, stall_ns=_NS) for n in range(3))
+    """Saves of unknown stall, and stalls of unknown time, are told as saves; what async ones did is beside training."""
+    for changes, word in (
+        ({}, "saving or restoring"),
+        ({"mode": Mode.SYNC, "stall_ns": _NS}, "saving or restoring"),
+        ({"mode": Mode.ASYNC, "stall_ns": 0}, "alongside training"),
+    ):
+        saves = tuple(make_checkpoint(n, n * 40, **changes) for n in range(3))
+        assert f"▓ {word}" in " ".join(_drawn(saves))
 
-    assert "▓ saving or restoring 12.4 s" in " ".join(_drawn(unknown))
-    assert "█ blocked 3.00 s, ▓ alongside training 9.36 s" in " ".join(_drawn(known))
+
+def test_each_block_has_the_letter_of_its_limit(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """In the order of the saves; the same drawing does not stand there twice."""
+    limits = (Limit.DEVICE, Limit.CPU, Limit.NONE)
+    saves = tuple(make_diagnosed(n, n * 100, limit=one, stall_ns=39_200_000_000) for n, one in enumerate(limits))
+    lines = [line.rstrip() for line in _drawn(saves)]
+
+    assert "Duration  ███" in lines
+    assert "Limit     DC-  D device, C cpu, - not slow" in lines
+    assert not any(line.startswith("Stall     █") for line in lines)
 
 
 def test_a_block_is_as_high_as_its_save_was_long(make_checkpoint: Callable[..., Checkpoint]) -> None:

@@ -137,12 +137,12 @@ def test_a_verdict_that_is_unclear_says_so(
 def test_no_verdict_is_told_as_a_fact(
     confidence: float, word: str, make_diagnosed: Callable[..., Checkpoint], zone: timezone
 ) -> None:
-    """A word says how sure it is, and colours point at the limit."""
+    """A word says how sure it is, and each bar has the colour of its limit."""
     one = make_diagnosed(1, 0, confidence=confidence, limit=Limit.DEVICE)
     text = show.render(one, width=80, colour=True, zone=zone)
 
     assert word in text
-    assert "\x1b[36m█" in text
+    assert "\x1b[34m█" in text
 
 
 def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.report import certainty, checkpoint_facts
+from ckptprof.report import certainty, checkpoint_facts, colours
 from ckptprof.report.clean import clean, clean_sentence
 from ckptprof.report.pictures import chart
 from ckptprof.report.table import Cell, facts, number, paint, wrap
@@ -173,7 +173,6 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     ordered = [one for n, one in enumerate(every) if n < _MAX_ACCOUNTS and (one.seconds >= least * whole or not n)]
     most = min(_MAX_BAR, max(1, width - 34))
     full, hatch = (blocks[-1], _HATCH) if blocks == chart.BLOCKS else (_ASCII_BAR, _ASCII_HATCH)
-    styles = {verdict.limit: "red", None: "dim"}
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered]
     hatched = [
         round(length * min(1.0, one.runnable_seconds / one.seconds))
@@ -184,7 +183,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
             Cell("ACCOUNT", certainty.account_name(one.limit), "bold"),
             number("TIME", one.seconds, units.seconds),
             number("SHARE", one.seconds / whole, units.percent),
-            Cell("", full * (length - waits) + hatch * waits, styles.get(one.limit, "cyan"), drop=1),
+            Cell("", full * (length - waits) + hatch * waits, colours.terminal_style(one.limit), drop=1),
         ]
         for one, length, waits in zip(ordered, lengths, hatched, strict=True)
     ]

@@ -13,9 +13,8 @@ import pytest
 from tests.report.html.seen import SECOND, Seen, times
 
 from ckptprof.model import Checkpoint, Pattern, Report, Watched
-from ckptprof.report import comparison, diff, document
+from ckptprof.report import colours, comparison, diff, document
 from ckptprof.report.comparison import Side
-from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, axis_of
 from ckptprof.report.html.difference import HEIGHT
 from ckptprof.report.html.lanes import label

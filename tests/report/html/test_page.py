@@ -16,7 +16,7 @@ from tests.report.html.seen import Seen, times
 
 from ckptprof.measures import Measures, MountMeasure, OperationMeasure, PathMeasure, ServerMeasure
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
-from ckptprof.report.html import colours
+from ckptprof.report import colours
 from ckptprof.report.html.axis import WIDTH, Axis, axis_of
 from ckptprof.report.html.lanes import AREA_HEIGHT, CELLS, lanes, lateness_by_job, rank_lateness
 from ckptprof.report.html.page import render
@@ -120,7 +120,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("ground", GROUNDS)
 def test_each_limit_stands_out(limit: Limit | None, ground: str) -> None:
     """By 3 to 1 from either ground (WCAG 1.4.11)."""
-    low, high = sorted((luminance(colours.OF_LIMIT[limit]), luminance(ground)))
+    low, high = sorted((luminance(colours.OF_LIMIT[limit].colour), luminance(ground)))
 
     assert (high + 0.05) / (low + 0.05) >= 3
 

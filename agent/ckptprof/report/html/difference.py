@@ -10,10 +10,9 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint
-from ckptprof.report import certainty, diff
+from ckptprof.report import certainty, colours, diff
 from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, FigureComparison, KindComparison, LimitCounts, Side
-from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH
 from ckptprof.report.html.lanes import label
 from ckptprof.verdicts import Limit

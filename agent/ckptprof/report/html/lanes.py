@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Kind
+from ckptprof.report import colours
 from ckptprof.report.clean import clean, shorten_end
-from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis
 
 MAX_CHECKPOINTS = 200  # checkpoints that are listed individually; of more, the slowest

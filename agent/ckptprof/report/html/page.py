@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from ckptprof import __version__, units
 from ckptprof.model import Report
-from ckptprof.report.html import colours
+from ckptprof.report import colours
 from ckptprof.report.html.rates import CounterSeries
 
 if TYPE_CHECKING:
