@@ -62,9 +62,8 @@ def rows(events: list[Event]) -> Iterator[dict[str, Any]]:
             (other.get("limit"), other.get("expected_seconds")),
         ]
         for limit, promised in promises[: 1 + bool(other)]:
-            is_cpu = limit == "cpu"
-            key = (one.case.name, "alone", True) if is_cpu else (one.case.name, one.load, False)
-            is_other = one.load == "alone" if is_cpu else verdict.get("cause") in one.case.accused
+            key = (one.case.name, "alone", True) if limit == "cpu" else (one.case.name, one.load, False)
+            is_other = one.load == "alone" if limit == "cpu" else verdict.get("cause") in one.case.accused
             real = median(measured[key]) if key in measured and not is_other else None
             yield {
                 "fault": one.case.name, "load": one.load, "level": one.level, "took, s": one.blocked_seconds,

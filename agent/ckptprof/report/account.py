@@ -143,7 +143,7 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
     parts = dict[Limit | None, list[Account]]()
     for one in _largest_first(verdict):
         parts.setdefault(one.limit, []).append(one)
-    summed = []
+    summed: list[Account] = []
     for limit, several in parts.items():
         runnable = sum(one.runnable_seconds for one in several)
         spent = sum(one.seconds for one in several)
@@ -152,8 +152,7 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
         if len(shown) > 1:  # a common ending is written once, at the end
             ends = {one.text.rpartition(": ")[2] for one in shown}
             same = f": {ends.pop()}" if len(ends) == 1 else ""
-            texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in shown]
-            text = "; ".join(texts) + same
+            text = "; ".join(f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in shown) + same
         summed.append(Account(limit=limit, seconds=spent, text=text, runnable_seconds=runnable))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
