@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from ckptprof_collectors.ebpf.layouts import SessionKey
 
 _FILE_KEY_BYTES = SessionKey.tid.offset  # the part of a key that is the file's
-_TAIL = SessionKey.tail.offset
 _MAX_SESSIONS = 8192  # the capacity of the kernel's map; 300 bytes each
 _MAX_ENDED = 1024  # a close follows at once
 _MAX_PROCESSES = 256
@@ -50,15 +49,14 @@ class SessionPaths:
     def forget(self, key: bytes, path: str | None = None) -> None:
         """Forget a session whose file is being closed; its path stays for a while."""
         self._sessions.pop(key, None)
-        if path is not None and key[_TAIL] & 1:  # closes of what was read have no event
+        if path is not None and key[SessionKey.tail.offset] & 1:  # closes of what was read have no event
             if len(self._ended) >= _MAX_ENDED:
                 self._ended.pop(next(iter(self._ended)))
             self._ended[key] = path
 
     def pop_closed(self, key: bytes) -> str | None:
         """Path of a session that has just ended, if known; its next one has a record of its own."""
-        path = self._sessions.pop(key, None)
-        return self._ended.pop(key, None) or path or self.find(key)
+        return self._ended.pop(key, None) or self._sessions.pop(key, None) or self.find(key)
 
     def recent(self, process: int) -> Sequence[str]:
         """Files that a process used, newest last."""

@@ -183,19 +183,6 @@ def test_others_share_an_allowance_and_candidates_have_their_own(sleeper: subpro
     candidate.close()
 
 
-def test_what_was_saved_for_others_is_not_enough_for_a_tree(
-    population: Population, sleeper: subprocess.Popen[bytes]
-) -> None:
-    """On a host that was idle for hours a package of 7,000 files is not followed to its end: 20 us for each file."""
-    watching = watch(population, sleeper.pid)
-    hours_ns, followed = 10_000 * SECOND_NS, 0
-    while watching.is_followed(hours_ns) and followed < 7_000:
-        watching.payer.spend(20_000)
-        followed += 1
-
-    assert 4_000 <= followed <= 6_000
-
-
 def test_each_user_has_an_allowance(population: Population, sleeper: subprocess.Popen[bytes]) -> None:
     """One who unpacks without end does not hide what another saves."""
     watching = watch(population, sleeper.pid)
@@ -204,7 +191,8 @@ def test_each_user_has_an_allowance(population: Population, sleeper: subprocess.
 
     assert not watching.is_followed(SECOND_NS)
     assert population.others_of(os.getuid()).left_ns(SECOND_NS) < -2 * OTHERS_SAVED_NS + SECOND_NS
-    assert population.others_of(os.getuid() + 1).left_ns(SECOND_NS) == OTHERS_SAVED_NS
+    idle = population.others_of(os.getuid() + 1)
+    assert idle.left_ns(10_000 * SECOND_NS) == OTHERS_SAVED_NS < 7_000 * 20_000, "a package has 7,000 files, of 20 us"
 
 
 def test_within_a_burst_a_candidate_is_asked_for_as_far_as_its_allowance_goes(sleeper: subprocess.Popen[bytes]) -> None:

@@ -33,8 +33,7 @@ class TracedTransfers:
         self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
         self._open: TransferSet = {}  # the least recently active first
         self._by_process: dict[ProcessKey, TransferSet] = {}
-        # by process and device: the writes that a sync of everything may store
-        self._unsynced: dict[ProcessKey, dict[int, TransferSet]] = {}
+        self._unsynced: dict[ProcessKey, dict[int, TransferSet]] = {}  # by device: what a sync of all may store
         self._newly_ended: TransferSet = {}
         self._ended: TransferSet = {}
         self.file_events = FileEvents()
@@ -172,10 +171,7 @@ class TracedTransfers:
 
     def take_ended(self, now_ns: int) -> list[TracedTransfer]:
         """Return the transfers that ended since the last call, and those without activity for long."""
-        while self._open:
-            transfer = next(iter(self._open))
-            if now_ns - transfer.last_ns < PATIENCE_NS:
-                break
+        while self._open and now_ns - (transfer := next(iter(self._open))).last_ns >= PATIENCE_NS:
             self._finish(transfer)
         ended, self._newly_ended = list(self._newly_ended), {}
         return ended
