@@ -42,7 +42,7 @@ def _laid_out(template: str, page: object) -> str:
     environment = Environment(
         loader=PackageLoader(_HERE, ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"coded": _coded, "heading": _heading}
+    environment.filters |= {"coded": _coded, "heading": _heading, "percent": units.percent}
     style, script = (files(_HERE).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     style += colours.rules()
     return environment.get_template(template).render(
