@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ckptprof.report.colours import OF_LIMIT
+from ckptprof.report.pictures.colours import OF_LIMIT
 
 Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 

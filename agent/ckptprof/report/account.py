@@ -9,9 +9,9 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.report import certainty, checkpoint_facts, colours
+from ckptprof.report import certainty, checkpoint_facts
 from ckptprof.report.clean import clean, clean_sentence
-from ckptprof.report.pictures import chart
+from ckptprof.report.pictures import chart, colours
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Limit, Verdict

@@ -9,10 +9,11 @@ from itertools import takewhile
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, PatternClass, Report, Status
-from ckptprof.report import certainty, checkpoint_facts, colours, summary
+from ckptprof.report import certainty, checkpoint_facts, summary
 from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.clean import width as cells
 from ckptprof.report.outliers import LONGER, find_outliers
+from ckptprof.report.pictures import colours
 from ckptprof.report.table import NOTHING, Cell, facts, lay_out, number, paint, without_empty_columns, wrap
 from ckptprof.report.table import render as render_table
 

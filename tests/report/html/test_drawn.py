@@ -14,11 +14,12 @@ from tests.report.html.seen import SECOND, Seen, times
 
 from ckptprof import units
 from ckptprof.model import Checkpoint, Report, Watched
-from ckptprof.report import colours, comparison, diff, document, show
+from ckptprof.report import comparison, diff, document, show
 from ckptprof.report.comparison import Side
 from ckptprof.report.html.axis import WIDTH, axis_of
 from ckptprof.report.html.lanes import HEIGHT, label
 from ckptprof.report.html.page import render, render_difference
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import Account, Limit
 
 REPORTS = ("run", "host", "course", "copies", "limits", "fine")

@@ -16,11 +16,11 @@ from tests.report.html.seen import Seen, times
 
 from ckptprof.measures import Measures, MountMeasure, OperationMeasure, PathMeasure, ServerMeasure
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
-from ckptprof.report import colours
 from ckptprof.report.html.axis import WIDTH, Axis, axis_of
 from ckptprof.report.html.lanes import MAX_BLOCKS, lanes, lateness_by_job, rank_lateness
 from ckptprof.report.html.page import render
 from ckptprof.report.html.rates import HEIGHT, CounterSeries, throughputs
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import Account, Limit, Verdict
 
 SECOND = 1_000_000_000

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report
-from ckptprof.report import account, answer, certainty, checkpoint_facts, colours, mount, rows, show, summary
+from ckptprof.report import account, answer, certainty, checkpoint_facts, mount, rows, show, summary
 from ckptprof.report.clean import clean, clean_sentence
 from ckptprof.report.html.axis import axis_of, svg_path, visible_gaps
 from ckptprof.report.html.lanes import MAX_CHECKPOINTS, Lane, Lateness, label, lanes, lateness_by_job, slowest
 from ckptprof.report.html.offsets import offsets
 from ckptprof.report.html.rates import CounterSeries, Throughput, throughputs
 from ckptprof.report.outliers import LONGER
+from ckptprof.report.pictures import colours
 from ckptprof.report.table import Cell, number
 from ckptprof.verdicts import Limit
 

@@ -10,11 +10,12 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint
-from ckptprof.report import certainty, colours, diff
+from ckptprof.report import certainty, diff
 from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, FigureComparison, KindComparison, LimitCounts, Side
 from ckptprof.report.html import lanes
 from ckptprof.report.html.axis import Axis
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import Limit
 
 _LEAST_SCALE = 0.05  # the change at the ends of the scale

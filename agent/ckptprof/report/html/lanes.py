@@ -9,10 +9,11 @@ from types import MappingProxyType
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.report import account, colours
+from ckptprof.report import account
 from ckptprof.report.clean import clean, shorten_end
 from ckptprof.report.html.axis import WIDTH, Axis
 from ckptprof.report.outliers import Outlier
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import JobCost
 
 MAX_CHECKPOINTS = 200  # checkpoints that are listed individually; of more, the slowest

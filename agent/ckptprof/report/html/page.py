@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 
 from ckptprof import __version__, units
 from ckptprof.model import Report
-from ckptprof.report import colours
 from ckptprof.report.html.rates import CounterSeries
+from ckptprof.report.pictures import colours
 
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Comparison

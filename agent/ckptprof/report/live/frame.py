@@ -15,9 +15,10 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.model import Report, Watched
-from ckptprof.report import certainty, colours, rows
+from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
+from ckptprof.report.pictures import colours
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 from ckptprof.report.table import GAP, Cell, number, paint, render
 

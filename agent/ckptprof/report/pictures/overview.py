@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Gap, Interval, Kind, Point, Report, Status
-from ckptprof.report import certainty, colours, summary
+from ckptprof.report import certainty, summary
 from ckptprof.report.clean import named, pad, shorten_end, width
+from ckptprof.report.pictures import colours
 from ckptprof.report.pictures.chart import BLOCKS, resample
 from ckptprof.report.table import GAP, paint, wrap
 from ckptprof.verdicts import JobCost

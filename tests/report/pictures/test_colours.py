@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from ckptprof.report import colours
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import Limit
 
 # What a reader without red or green cones sees, of linear RGB (Machado, Oliveira and Fernandes 2009)
