@@ -234,7 +234,7 @@ def _classify_sole_writer(
     ]
     after_ns = max(span[1] for span in spans)
     packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, group.trainer, candidate, known)]
-    before = activity.memory.build_spans(activity.start_ns, group.bytes)
+    before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
     after = _in_kernel_after(group.trainer, activity, known)
     reading = _reading_around(activity, candidate, known)
     blocked = merged([*spans, *own_still, *packing, *before, *after, *reading])

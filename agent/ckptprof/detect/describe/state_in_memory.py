@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
 from ckptprof.detect.tolerances import AT_ONCE_NS, PATIENCE_NS
+from ckptprof.detect.transfers.recent_files import RecentTransfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after, find_build_before
 from ckptprof.detect.world.spans import Span
@@ -51,7 +52,7 @@ class StateInMemory:
         # between the copy and the first byte it may have trained
         return [(edge, min(chain[0][1], first_ns))]
 
-    def build_spans(self, first_ns: int, size: int) -> list[Span]:
+    def build_spans(self, first_ns: int, size: int, recent: RecentTransfers) -> list[Span]:
         """Find when it built in memory what it then wrote."""
         saved_ns = (
             self._trainers.last_save_end_ns(self._process, first_ns) + AT_ONCE_NS
@@ -60,7 +61,12 @@ class StateInMemory:
         from_ns, until_ns = max(since_ns, first_ns - 2 * BASELINE_REACH_NS), self._end_ns + AT_ONCE_NS
         changes = self._usage.memory_changes(self._process, from_ns, until_ns)
         changes = [one for one in changes if one.start_ns >= since_ns]
-        build_span = find_build_before(changes, first_ns, self._end_ns, size)
+
+        def read_bytes(start_ns: int, end_ns: int) -> int:
+            read = recent.transfers_between(self._process, start_ns, end_ns, writes=False)
+            return sum(one.size_in_use for one in read)
+
+        build_span = find_build_before(changes, first_ns, self._end_ns, size, read_bytes)
         self.copy_buffer_bytes = 0 if build_span is None else size
         return [] if build_span is None else [build_span]
 
