@@ -200,7 +200,8 @@ class Contender:
                 for found in _MAPPING.finditer(Path(f"/proc/{pid}/smaps").read_text()):
                     name, resident, anonymous = found["name"], int(found["rss"]), int(found["anonymous"])
                     own += anonymous
-                    files[name] = max(files.get(name, 0), resident - anonymous)
+                    twice = 1 + name.endswith("bpf-map")  # the ring of the trace is mapped twice, end to end
+                    files[name] = max(files.get(name, 0), (resident - anonymous) // twice)
         return (own + sum(files.values())) << 10
 
 
