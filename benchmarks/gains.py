@@ -2,8 +2,8 @@
 
 A job of the hold-out saves (or restores) with a planted fault and with its remedy in turns; both levels record the same
 run, alone and beside three busy loops on each core. A promise holds within a factor of 1.5 or 0.2 s: of a limit's own
-remedy against the remedy under the same load, of more CPU against the fault alone. Needs root. `--keep` and `--kept` as
-of score.py.
+remedy against the remedy under the same load, of more CPU (crowded) against the fault alone. Needs root.
+`--keep` and `--kept` as of score.py.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def rows(events: list[Event]) -> Iterator[dict[str, Any]]:
         ]
         for limit, promised in promises[: 1 + bool(other)]:
             key = (one.case.name, "alone", True) if limit == "cpu" else (one.case.name, one.load, False)
-            is_other = limit != "cpu" and verdict.get("cause") in one.case.accused
+            is_other = one.load == "alone" if limit == "cpu" else verdict.get("cause") in one.case.accused
             real = median(measured[key]) if key in measured and not is_other else None
             yield {
                 "fault": one.case.name, "load": one.load, "level": one.level, "took, s": one.blocked_seconds,

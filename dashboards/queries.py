@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ckptprof.report.html.colours import OF_LIMIT
+from ckptprof.report.pictures.colours import OF_LIMIT
 
 Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 
 # The same as on the pages of `--html`, with one for unexplained time
-LIMIT_COLOURS = {"unexplained" if limit is None else limit.value: colour for limit, colour in OF_LIMIT.items()}
+LIMIT_COLOURS = {"unexplained" if limit is None else limit.value: one.colour for limit, one in OF_LIMIT.items()}
 
 
 @dataclass(frozen=True)

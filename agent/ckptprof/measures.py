@@ -287,6 +287,7 @@ class BeforeMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
     blocked_ns: int  # time for which training was blocked before the first byte
     busy: float | None = None  # cores used by the writing process
+    runnable_share: float | None = None  # of the time in which its main thread ran or waited for a CPU
     helpers_busy: float | None = None  # by children that returned the written data to it
     received_bytes: int | None = None  # by the busiest interface, loopback included, or the writer's sockets if more
     grown_bytes: int | None = None  # memory of the writing processes

@@ -290,5 +290,8 @@ def _proved(ground: Path, nodes: int, how: tuple[str, str, str]) -> Row:
                 node.end()
         shutil.rmtree(ground / "run")
         told = report(str(databases))
-        equal = answered(databases) == answered(shipped(databases))
+        of_nodes, of_fleet = answered(databases), answered(shipped(databases))
+        equal = of_nodes == of_fleet
+        if not equal:
+            say(f"databases: {json.dumps(of_nodes)}\nfleet: {json.dumps(of_fleet)}")
         return _row(made, how, truth, told, equal=equal)

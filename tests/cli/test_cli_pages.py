@@ -16,7 +16,7 @@ import pytest
 from tests.patience import PATIENCE_SECONDS
 
 from ckptprof.cli.main import main
-from ckptprof.model import Checkpoint, Kind, Level, Pattern, Progress, Session, Stream, Succession
+from ckptprof.model import Checkpoint, DeviceShare, Kind, Level, Pattern, Report, Session
 from ckptprof.store.migrations import LATEST_SCHEMA
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
@@ -78,29 +78,26 @@ def test_a_page_is_a_file_for_its_owner(
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_the_page_of_a_run_has_the_offsets_of_its_slowest_checkpoint(
-    db: str, folder: Path, capfdbinary: pytest.CaptureFixture[bytes]
+def test_the_page_of_a_run_has_the_devices_of_its_slowest_checkpoint(
+    db: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of those whose offsets were kept; of a database without any there is no such picture."""
+    """Which of them its checkpoints lie on; only a single checkpoint has them."""
+    reports: list[Report] = []
+    monkeypatch.setattr("ckptprof.report.html.page.render", lambda report, *_, **__: reports.append(report) or "")
     with StoreReader(db) as reader:
         first = reader.checkpoint(1)
     assert first is not None
-    assert main(["report", "--html", "-o", "-", "--db", db]) == 0
-    assert b"Offset over time" not in capfdbinary.readouterr().out
-
-    point = Progress(first.start_ns, first.start_ns + 10**8, 9, 0, 9, Succession.NEXT, 1)
-    stream = Stream(pid=1, comm="p", path="/c/a", bytes=9, size=9, start_ns=first.start_ns, end_ns=first.end_ns)
-    seen = (msgspec.structs.replace(stream, progress=(point,)),)
+    disk = DeviceShare(device="sdx", kind="block", read_bytes=0, written_bytes=1, busy_seconds=None, under="/c")
     more = [
-        msgspec.structs.replace(first, id=0, uid=str(seconds), end_ns=first.start_ns + seconds * 10**9, streams=streams)
-        for seconds, streams in ((2, seen), (4, seen), (3, seen), (8, (stream,)))
+        msgspec.structs.replace(first, id=0, uid=str(spent), end_ns=first.start_ns + spent * 10**9, devices=(disk,))
+        for spent in (30, 90)
     ]
     writer = StoreWriter(db, ballast_bytes=0)
     writer.add_checkpoints(more)
     writer.close()
     assert main(["report", "--html", "-o", "-", "--db", db]) == 0
-    assert b"Offset over time, save 3," in capfdbinary.readouterr().out
-    assert main(["report", "--html", "-o", "-", "--db", db, "--kind", "restore"]) == 3
+    (report,) = reports
+    assert [one.uid for one in report.checkpoints if one.devices] == ["90"]
     assert list(folder.iterdir()) == []
 
 
@@ -206,7 +203,7 @@ def test_a_database_of_another_version_makes_no_page(
     assert main(["report", "--html", "--db", str(other)]) == (6 if told else 0)
     assert told in capsys.readouterr().err
     pages = [page.read_text(encoding="utf-8") for page in folder.glob("*.html")]
-    assert ["The size of single operations was not observed." in page for page in pages] == ([] if told else [True])
+    assert ["Where the time went" in page for page in pages] == ([] if told else [True])
 
 
 def test_where_nothing_was_seen_the_page_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import chain
 
 import msgspec
@@ -398,12 +397,17 @@ def test_what_goes_to_an_object_store_is_added_up() -> None:
         assert one.whole.durable_ns - one.whole.end_ns == pytest.approx(SECOND, abs=SECOND // 5)
 
 
-def test_the_order_of_databases_does_not_matter() -> None:
-    """The same is told."""
-    records, _ = Job(late_s={1: 4.0}).seen()
-    shuffled = random.Random(7).sample(records, len(records))  # noqa: S311 # no secret
-
-    assert merge(shuffled) == merge(records)
+@pytest.mark.parametrize("names", [("train", "train"), ("spread.py-21", "spread.py-18")])
+def test_the_order_of_databases_does_not_matter(names: tuple[str, str]) -> None:
+    """The same is told, also where each node has a name of its own for the job."""
+    records, _ = Job(nodes=2, late_s={1: 4.0}).seen()
+    records = [
+        msgspec.structs.replace(
+            one, checkpoints=tuple(msgspec.structs.replace(each, job=name) for each in one.checkpoints)
+        )
+        for one, name in zip(records, names, strict=True)
+    ]  # fmt: skip
+    assert merge(records[::-1]) == merge(records)
 
 
 def test_the_same_database_twice_tells_once() -> None:

@@ -528,6 +528,19 @@ def test_a_process_alone_that_computes_waits_for_no_data_that_arrives(
 
 
 @BOTH
+def test_what_is_pickled_before_the_first_byte_waits_for_a_cpu_on_a_crowded_host(level: Level) -> None:
+    """For 15 of 20 s, of which training was runnable throughout: less of it removes all, free CPUs remove the rest."""
+    at = thread(level, 2, copy=0.5, runqueue=1.5)
+    packed = held(20, received_bytes=GIB, grown_bytes=0, busy=0.25, runnable_share=1.0)
+    verdict = told(save(level, 2, measured(at, before=packed, devices=(device(2, 64 * MIB),)), stall_ns=ns(22)))
+
+    assert verdict.limit is Limit.SERIALIZE
+    assert sum(one.runnable_seconds for one in verdict.accounts if one.limit is Limit.SERIALIZE) == pytest.approx(15)
+    assert verdict.alternative is not None
+    assert verdict.alternative.expected_seconds == pytest.approx(5.5)
+
+
+@BOTH
 def test_saves_in_the_background_that_follow_at_once_wait_for_each_other(level: Level) -> None:
     """With a pause between them, or where each holds training anyway, they do not."""
     at = thread(level, 10, copy=1, sync=9)
@@ -647,6 +660,34 @@ def test_no_page_faults_are_promised_to_be_faster_than_memory(shown: float, expe
     verdict = told(restore(Level.POLL, 20, measured(at, processes=faults, devices=(read,)), pattern=mapped))
 
     assert (verdict.limit, verdict.expected_seconds) == (Limit.PAGE_FAULT, pytest.approx(expected, rel=0.02))
+
+
+@pytest.mark.parametrize(
+    ("requests", "shown_requests", "expected", "bound"),
+    [
+        (GIB >> 12, 4096, GIB / 1e9, "the device, whose rate in large requests is not known"),
+        (GIB >> 12, MIB, GIB / 0.5e9, "the device"),
+        (GIB >> 20, MIB, GIB / 0.8e9, "the device"),
+    ],
+)
+def test_small_requests_show_no_rate_of_large_ones(
+    requests: int, shown_requests: float, expected: float, bound: str
+) -> None:
+    """However busy the device was with them: the rate of large ones is one that was seen, else that of memory."""
+    read = device(
+        20, 0, read_bytes=GIB, reads=requests, busy_seconds=GIB / 0.8e9, peak_bytes_per_second=60e6,
+        shown_bytes_per_second=0.5e9, shown_request_bytes=shown_requests,
+    )  # fmt: skip
+    faults = (process(major_faults=250_000, faulted_bytes=GIB),)
+    at = thread(Level.POLL, 20, other={"fault": 20})
+    mapped = Pattern(class_=None, mapped_share_bytes=1.0)
+    verdict = told(restore(Level.POLL, 20, measured(at, processes=faults, devices=(read,)), pattern=mapped))
+    assert (verdict.expected_seconds, verdict.capped_by) == (pytest.approx(expected, rel=0.02), bound)
+
+    direct = Pattern(class_=None, direct_share_bytes=1.0, median_operation_bytes=GIB // requests)
+    called = thread(Level.TRACE, 20, data=20)
+    verdict = told(restore(Level.TRACE, 20, measured(called, devices=(read,)), pattern=direct))
+    assert (verdict.expected_seconds, verdict.capped_by) == (pytest.approx(expected, rel=0.02), bound)
 
 
 @pytest.mark.parametrize(("of_moved", "is_known"), [(0.7, True), (0.8, False), (1.2, False), (1.35, True)])

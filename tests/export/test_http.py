@@ -24,11 +24,13 @@ from tests.patience import PATIENCE_SECONDS, wait_until
 
 from ckptprof.errors import CkptprofError, UsageError
 from ckptprof.export import http as http_module
+from ckptprof.export import textfile as textfile_module
 from ckptprof.export import wsgi_pages as pages_module
 from ckptprof.export.http import MAX_CLIENTS, MAX_FIELD_BYTES, MAX_HEAD_BYTES, MetricsServer, answer
 from ckptprof.export.listening import Tls, guarded
 from ckptprof.export.metrics import Metrics, RecorderHealth
-from ckptprof.export.wsgi_pages import Pages, Textfile
+from ckptprof.export.textfile import Textfile
+from ckptprof.export.wsgi_pages import Pages
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "dashboards")]
 
@@ -536,7 +538,7 @@ def test_a_real_prometheus_scrapes_over_tls(serve: Serve, made: Path, tmp_path: 
 
 def test_a_textfile_is_replaced_whole_and_goes_with_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is for all to read whatever the umask is, and nothing else is left in the folder."""
-    monkeypatch.setattr(pages_module, "TEXTFILE_SECONDS", 0.01)
+    monkeypatch.setattr(textfile_module, "TEXTFILE_SECONDS", 0.01)
     monkeypatch.setattr(pages_module, "FRESH_SECONDS", 0.0)
     counted, mask = Counted(), os.umask(0o077)
     textfile = Textfile(tmp_path, Pages(counted, in_clear=True), pytest.fail)
@@ -554,7 +556,7 @@ def test_a_textfile_is_replaced_whole_and_goes_with_the_agent(tmp_path: Path, mo
 
 def test_a_textfile_that_cannot_be_written_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent goes on, and so does the file as soon as it can; at the start it is an error."""
-    monkeypatch.setattr(pages_module, "TEXTFILE_SECONDS", 0.01)
+    monkeypatch.setattr(textfile_module, "TEXTFILE_SECONDS", 0.01)
     monkeypatch.setattr(pages_module, "FRESH_SECONDS", 0.0)
     folder, counted, said, tries = tmp_path / "textfile", Counted(), [], []
     with pytest.raises(CkptprofError, match=f"--textfile {folder}: No such file"):
@@ -576,8 +578,8 @@ def test_a_textfile_that_cannot_be_written_is_reported_once(tmp_path: Path, monk
 
 def test_a_hanging_text_file_does_not_hold_up_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more is done in a folder that does not answer."""
-    monkeypatch.setattr(pages_module, "TEXTFILE_SECONDS", 0.01)
-    monkeypatch.setattr(pages_module, "_END_SECONDS", 0.01)
+    monkeypatch.setattr(textfile_module, "TEXTFILE_SECONDS", 0.01)
+    monkeypatch.setattr(textfile_module, "_END_SECONDS", 0.01)
     textfile, hangs, gate = (
         Textfile(tmp_path, Pages(Counted(), in_clear=True), pytest.fail),
         threading.Event(),

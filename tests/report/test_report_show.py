@@ -137,12 +137,12 @@ def test_a_verdict_that_is_unclear_says_so(
 def test_no_verdict_is_told_as_a_fact(
     confidence: float, word: str, make_diagnosed: Callable[..., Checkpoint], zone: timezone
 ) -> None:
-    """A word says how sure it is, and colours point at the limit."""
+    """A word says how sure it is, and each bar has the colour of its limit."""
     one = make_diagnosed(1, 0, confidence=confidence, limit=Limit.DEVICE)
     text = show.render(one, width=80, colour=True, zone=zone)
 
     assert word in text
-    assert "\x1b[36m█" in text
+    assert "\x1b[34m█" in text
 
 
 def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -427,6 +427,21 @@ def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
 
     assert drawn in text
     assert re.search("Or +run fewer jobs alongside: about 1.00 s instead of 4.00 s", text)
+
+
+def test_a_hundredth_of_an_account_is_not_described(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """It counts in the account, whose text is that of what took the time."""
+    made = make_diagnosed()
+    assert made.verdict is not None
+    parts = (
+        Account(limit=Limit.SERIALIZE, seconds=4.0, text="compressing"),
+        Account(limit=Limit.SERIALIZE, seconds=0.03, text="pickling"),
+    )
+    verdict = msgspec.structs.replace(made.verdict, limit=Limit.SERIALIZE, accounts=parts)
+    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
+    assert re.search(r"serialize +4\.03 s", text)
+    assert "compressing" in text
+    assert "pickling" not in text
 
 
 def test_why_a_save_waited_for_another_is_told_beside_its_bars(

@@ -204,7 +204,7 @@ def test_of_many_the_worst_and_the_last_are_told(make_checkpoint: Callable[..., 
         lines = text.splitlines()
         first, second = lines.index("The 10 that blocked training longest"), lines.index("The last 10 of 1,000")
 
-        assert [int(line.split()[0]) for line in lines[first + 2 : first + 12]] == list(slow)
+        assert [int(line.split()[0]) for line in lines[first + 2 : first + 12]] == list(reversed(slow))
         assert [int(line.split()[0]) for line in lines[second + 2 : second + 12]] == list(range(991, 1001))
         assert "`ckptprof report --all`" in " ".join(text.split())
 
@@ -212,7 +212,7 @@ def test_of_many_the_worst_and_the_last_are_told(make_checkpoint: Callable[..., 
 def test_what_took_much_longer_than_usual_has_a_mark(
     make_checkpoint: Callable[..., Checkpoint], zone: timezone
 ) -> None:
-    """In red, with its stall; a little longer is yellow, and a job of two saves has nothing that is usual."""
+    """In red, with its stall; a little longer has none, and a job of two saves has nothing that is usual."""
     took = {1: 4.0, 2: 4.1, 3: 4.0, 4: 5.6, 5: 9.0}
     saves = tuple(
         msgspec.structs.replace(one, end_ns=one.start_ns + int(took[n] * 1e9), stall_ns=int(took[n] * 1e9))
@@ -225,8 +225,7 @@ def test_what_took_much_longer_than_usual_has_a_mark(
 
     assert "\x1b[1;31m 9.00 s!\x1b[0m" in text
     assert "\x1b[1;31m9.00 s\x1b[0m" in text
-    assert "\x1b[33m  5.60 s\x1b[0m" in text
-    assert "! after a duration: more than twice the median of its job." in text
+    assert "    5.60 s  " in text
     assert "!" not in few
 
 

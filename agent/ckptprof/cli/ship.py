@@ -92,7 +92,7 @@ def command(
 
     def write_metrics() -> None:
         if textfile is not None:
-            from ckptprof.export.wsgi_pages import write_shipping  # noqa: PLC0415 # as above
+            from ckptprof.export.textfile import write_shipping  # noqa: PLC0415 # as above
 
             for now, waiting in shipper.read_status(database, to):
                 write_shipping(textfile, now.shipped_ns, waiting, now.range.lost)

@@ -235,9 +235,9 @@ def merge_checkpoint(
 
 
 def common(values: Iterable[_Value | None]) -> _Value | None:
-    """Return the most frequent value, None ignored."""
+    """Return the most frequent value, None ignored; of equally frequent ones the first in the alphabet."""
     counted = Counter(value for value in values if value is not None)
-    return max(counted, key=counted.__getitem__, default=None)
+    return min(counted, key=lambda value: (-counted[value], str(value)), default=None)
 
 
 def _same(values: Iterable[_Value]) -> _Value | None:

@@ -189,7 +189,10 @@ class _Compaction:
         expired = self._expire()
         days = _by_day(self._store.names(files.DAYS))
         if not (inbox or days or expired):
-            raise NothingFoundError(f"nothing was shipped to {self._store.url}", hint="give the --to of the nodes")
+            raise NothingFoundError(
+                f"nothing was shipped to {self._store.url}",
+                hint="give the folder or URL that the nodes ship to (their --to)",
+            )
         staged, read, rows = self._stage(inbox)
         states, unread = read_states(self._store, files.heartbeat_files(inbox))
         self._unread += unread

@@ -11,7 +11,7 @@ from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.report import certainty, checkpoint_facts
 from ckptprof.report.clean import clean, clean_sentence
-from ckptprof.report.pictures import chart
+from ckptprof.report.pictures import chart, colours
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 from ckptprof.verdicts import Account, Limit, Verdict
@@ -22,6 +22,7 @@ _ABOVE_CEILING = 1.05  # of a ceiling
 _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
 _MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page
+_MIN_PART = 0.01  # of an account: smaller parts are not described
 _ASCII_BAR = "#"
 _HATCH, _ASCII_HATCH = "\N{MEDIUM SHADE}", "/"  # of a bar: its work waited for a CPU
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
@@ -142,16 +143,16 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
     parts = dict[Limit | None, list[Account]]()
     for one in _largest_first(verdict):
         parts.setdefault(one.limit, []).append(one)
-    summed = []
+    summed: list[Account] = []
     for limit, several in parts.items():
-        text = several[0].text
-        if len(several) > 1:  # a common ending is written once, at the end
-            ends = {one.text.rpartition(": ")[2] for one in several}
-            same = f": {ends.pop()}" if len(ends) == 1 else ""
-            texts = [f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in several]
-            text = "; ".join(texts) + same
         runnable = sum(one.runnable_seconds for one in several)
         spent = sum(one.seconds for one in several)
+        shown = [one for n, one in enumerate(several) if not n or one.seconds >= _MIN_PART * spent]
+        text = shown[0].text
+        if len(shown) > 1:  # a common ending is written once, at the end
+            ends = {one.text.rpartition(": ")[2] for one in shown}
+            same = f": {ends.pop()}" if len(ends) == 1 else ""
+            text = "; ".join(f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in shown) + same
         summed.append(Account(limit=limit, seconds=spent, text=text, runnable_seconds=runnable))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
@@ -171,7 +172,6 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     ordered = [one for n, one in enumerate(every) if n < _MAX_ACCOUNTS and (one.seconds >= least * whole or not n)]
     most = min(_MAX_BAR, max(1, width - 34))
     full, hatch = (blocks[-1], _HATCH) if blocks == chart.BLOCKS else (_ASCII_BAR, _ASCII_HATCH)
-    styles = {verdict.limit: "red", None: "dim"}
     lengths = [max(1, round(one.seconds / ordered[0].seconds * most)) for one in ordered]
     hatched = [
         round(length * min(1.0, one.runnable_seconds / one.seconds))
@@ -182,7 +182,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
             Cell("ACCOUNT", certainty.account_name(one.limit), "bold"),
             number("TIME", one.seconds, units.seconds),
             number("SHARE", one.seconds / whole, units.percent),
-            Cell("", full * (length - waits) + hatch * waits, styles.get(one.limit, "cyan"), drop=1),
+            Cell("", full * (length - waits) + hatch * waits, colours.terminal_style(one.limit), drop=1),
         ]
         for one, length, waits in zip(ordered, lengths, hatched, strict=True)
     ]

@@ -16,6 +16,7 @@ from ckptprof import units
 from ckptprof.model import LATE, Checkpoint, Kind, Report, Watched
 from ckptprof.report import account, certainty, checkpoint_facts
 from ckptprof.report.clean import NAMELESS, clean, clean_sentence, named, shorten_end
+from ckptprof.report.outliers import Outlier, find_outliers
 from ckptprof.report.summary import ordered
 from ckptprof.report.table import facts, paint, wrap
 from ckptprof.verdicts import Cost, DirectionCost, Headline, JobCost, Limit
@@ -32,7 +33,8 @@ class ReportAnswer:
 
     headline: Headline | None  # what limited most of the lost time
     costs: tuple[JobCost, ...]  # of each job, the dearest first
-    opening: tuple[tuple[str, str], ...]  # lateness, the answer and what to do first, in words; nothing if unknown
+    outliers: tuple[Outlier, ...]  # the one first that exceeds its median by most
+    opening: tuple[tuple[str, str], ...]  # lateness, the answer, the outlier and what to do first, in words
 
 
 def conclude(report: Report) -> ReportAnswer:
@@ -44,8 +46,9 @@ def conclude(report: Report) -> ReportAnswer:
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
-    opening = _opening(report.checkpoints, found, report.watched)
-    return ReportAnswer(found, costs, (*_late(report.checkpoints), *opening))
+    outliers = find_outliers(report.checkpoints)
+    opening = _opening(report.checkpoints, found, outliers, report.watched)
+    return ReportAnswer(found, costs, outliers, (*_late(report.checkpoints), *opening))
 
 
 def with_gpus(report: Report, gpus: int | None) -> Report:
@@ -79,9 +82,13 @@ def _late(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
     return [("Late", f"{text}; `ckptprof show ID` shows the limitations")]
 
 
-def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None, watched: Watched) -> list[tuple[str, str]]:
+def _opening(
+    checkpoints: Sequence[Checkpoint], found: Headline | None, outliers: Sequence[Outlier], watched: Watched
+) -> list[tuple[str, str]]:
+    more = f" ({len(outliers) - 1:,} more outliers)" if len(outliers) > 1 else ""
+    slowest = [("Slowest", f"{one.sentence}{more}") for one in outliers[:1]]
     if found is None:
-        return []
+        return slowest
     span = ((watched.end_ns or 0) - (watched.start_ns or 0)) / 1e9
     lost = sum(one.lost_samples for one in watched.gaps)
     share = min(1.0, lost / _SAMPLES_PER_SECOND / span) if span > 0 else 0.0  # at most: a trace has more samples
@@ -97,7 +104,7 @@ def _opening(checkpoints: Sequence[Checkpoint], found: Headline | None, watched:
         if confidences
         else f"{sure}: "
     )
-    pairs.append(("Answer", f"{sure}{clean_sentence(found.sentence)}"))
+    pairs += [("Answer", f"{sure}{clean_sentence(found.sentence)}"), *slowest]
     if found.remedy is not None:
         pairs.append(("Do first", clean_sentence(found.remedy)))
     return pairs

@@ -16,6 +16,7 @@ from ckptprof.encoding import all_encodable
 from ckptprof.model import Checkpoint, Report, Watched
 from ckptprof.report import answer
 from ckptprof.report.live.state import State
+from ckptprof.report.outliers import Outlier
 from ckptprof.report.summary import ordered
 from ckptprof.verdicts import Headline, JobCost
 
@@ -37,6 +38,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     watched: Watched
     copies_left_out: Count  # matching copies of checkpoint files that were not requested (--kind copy)
     answer: Headline | None  # None: nothing has a verdict
+    outliers: tuple[Outlier, ...]  # the one first that exceeds its median by most seconds
     jobs: tuple[JobCost, ...]  # the dearest first
     checkpoints: tuple[Checkpoint, ...]  # in the order of their start
 
@@ -54,6 +56,7 @@ def report_document(report: Report) -> dict[str, Any]:
         watched=report.watched,
         copies_left_out=report.copies_left_out,
         answer=found.headline,
+        outliers=found.outliers,
         jobs=found.costs,
         checkpoints=(),
     )

@@ -12,22 +12,19 @@ from ckptprof.model import Checkpoint, Kind, PatternClass, Report, Status
 from ckptprof.report import certainty, checkpoint_facts, summary
 from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.clean import width as cells
+from ckptprof.report.outliers import LONGER, find_outliers
+from ckptprof.report.pictures import colours
 from ckptprof.report.table import NOTHING, Cell, facts, lay_out, number, paint, without_empty_columns, wrap
 from ckptprof.report.table import render as render_table
-from ckptprof.verdicts import Limit
 
 LOW_CONFIDENCE = 0.6  # below it a row is marked
 WIDE = 120  # from here on pattern classes and dates are written in full
 MOST = 30  # rows; of more the worst and the last are shown
 ENDS = 10  # so many of each
 AGAIN, LONG = "*", "!"
-LONGER = 2.0  # times the median of its job and kind: what is marked
-_SLOWER = 1.3  # times as long: what is coloured
-_FEWEST = 3  # minimum number of checkpoints for a median
-_LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
 _SECONDS_FROM = 50  # cells
 _SHORT_CLASS = {PatternClass.SEQUENTIAL_LARGE: "seq-large", PatternClass.SEQUENTIAL_SMALL: "seq-small"}
-KIND_STYLE = {Kind.SAVE: "cyan", Kind.RESTORE: "magenta", Kind.COPY: "dim"}
+KIND_STYLE = {Kind.SAVE: "", Kind.RESTORE: "bold", Kind.COPY: "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Choice:
 
 
 def select_rows(report: Report, *, whole: bool) -> Choice:
-    """Return all checkpoints by start time; of many only the worst and the last, unless `whole`."""
+    """Return all checkpoints by start time; of many only the worst, by what they cost, and the last, unless `whole`."""
     every = summary.ordered(report.checkpoints)
     if whole or len(every) <= MOST:
         return Choice(tuple(every), {})
@@ -47,20 +44,19 @@ def select_rows(report: Report, *, whole: bool) -> Choice:
     worst = sorted(every, key=lambda one: -((figures.stall_seconds(one) or 0.0) if is_blocking else _spent(one)))[:ENDS]
     criterion = "blocked training" if is_blocking else "took"
     titles = {0: f"The {ENDS} that {criterion} longest", ENDS: f"The last {ENDS} of {len(every):,}"}
-    return Choice((*summary.ordered(worst), *every[-ENDS:]), titles)
+    return Choice((*worst, *every[-ENDS:]), titles)
 
 
 def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: bool) -> list[str]:
     """Return the table of the chosen checkpoints, with its header under each title."""
-    jobs, medians = {one.job for one in report.checkpoints}, median_durations(report.checkpoints)
+    jobs, slow = {one.job for one in report.checkpoints}, {one.uid for one in find_outliers(report.checkpoints)}
     marks_ns = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in chosen.checkpoints)]
     clock = clock_for(marks_ns, zone, width)
     if clock == "%H:%M:%S" and width < _SECONDS_FROM:
         clock = "%H:%M"
     several, full = len(jobs) > 1, width >= WIDE  # the head names the only job
     rows = [
-        _row(one, zone, clock, medians.get((one.job, one.kind)), several=several, full=full)
-        for one in chosen.checkpoints
+        _row(one, zone, clock, is_outlier=one.uid in slow, several=several, full=full) for one in chosen.checkpoints
     ]
     shown = without_empty_columns(rows)
     below = _paths(chosen.checkpoints, shown, width)
@@ -82,10 +78,9 @@ def clock_for(marks_ns: Iterable[int | None], zone: timezone, width: int) -> str
 
 def marks(report: Report, chosen: Choice) -> list[str]:
     """Explain the marks in the chosen lines."""
-    checkpoints, medians = chosen.checkpoints, median_durations(report.checkpoints)
-    notes = []
-    if any(slowness(one, medians.get((one.job, one.kind))) >= LONGER for one in checkpoints):
-        notes.append(f"{LONG} after a duration: more than twice the median of its job.")
+    checkpoints, notes = chosen.checkpoints, []
+    if {one.uid for one in find_outliers(report.checkpoints)} & {one.uid for one in checkpoints}:
+        notes.append(f"{LONG} after a duration: at least {LONGER:g} times the median of its job.")
     if any(one.status is Status.INCOMPLETE for one in checkpoints):
         notes.append(
             "Incomplete saves were interrupted, never committed, or only partly observed: do not restore from them; "
@@ -111,23 +106,6 @@ def copies_left_out(report: Report) -> str:
     if number == 1:
         return "1 copy of checkpoint files is not shown"
     return f"{units.count(number)} copies of checkpoint files are not shown"
-
-
-def slowness(checkpoint: Checkpoint, usual_seconds: float | None) -> float:
-    """Return the duration divided by the usual one; 1 for a small difference."""
-    spent = _spent(checkpoint)
-    if usual_seconds is None or usual_seconds <= 0 or spent - usual_seconds < _LEAST_SECONDS:
-        return 1.0
-    return spent / usual_seconds
-
-
-def median_durations(checkpoints: Sequence[Checkpoint]) -> dict[tuple[str, Kind], float]:
-    """Return the median duration of complete checkpoints by job and kind, if there are several."""
-    groups: dict[tuple[str, Kind], list[Checkpoint]] = {}
-    for one in checkpoints:
-        groups.setdefault((one.job, one.kind), []).append(one)
-    durations = {key: figures.of_complete(mine, figures.duration_seconds) for key, mine in groups.items()}
-    return {key: figures.median(values) for key, values in durations.items() if len(values) >= _FEWEST}
 
 
 def job_text(checkpoint: Checkpoint) -> str:
@@ -177,10 +155,9 @@ def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width:
 
 
 def _row(  # noqa: PLR0913 # what a cell depends on
-    checkpoint: Checkpoint, zone: timezone, clock: str, usual_seconds: float | None, *, several: bool, full: bool
+    checkpoint: Checkpoint, zone: timezone, clock: str, *, is_outlier: bool, several: bool, full: bool
 ) -> list[Cell]:
-    speed, times = figures.rate_bytes_per_second(checkpoint), slowness(checkpoint, usual_seconds)
-    style = "bold red" if times >= LONGER else "yellow" if times >= _SLOWER else ""
+    speed, style = figures.rate_bytes_per_second(checkpoint), "bold red" * is_outlier
     class_, spent, stall_ns = checkpoint.pattern.class_, _spent(checkpoint), checkpoint.stall_ns
     is_most = stall_ns is not None and 2 * stall_ns >= figures.duration_ns(checkpoint)
     again = AGAIN * checkpoint_facts.is_transferred_again(checkpoint)
@@ -190,15 +167,13 @@ def _row(  # noqa: PLR0913 # what a cell depends on
     if is_broken_off:  # it is a save; the kind is added if there is space
         kind = f"incomplete {kind}" if full else "incomplete"
     verdict = checkpoint.verdict
-    is_fine = verdict is not None and verdict.limit is Limit.NONE
-    limit_style = "green" if is_fine else "bold" if certainty.is_probable(verdict) else "yellow"
     return [
         Cell("ID", str(checkpoint.id) if checkpoint.id else NOTHING, "bold", right=True),
         Cell("TIME", units.stamp(checkpoint.start_ns, zone, clock), drop=1),
         Cell("KIND", kind + mark, "bold red" if is_broken_off else "yellow" if mark else KIND_STYLE[checkpoint.kind]),
         number("STEP", checkpoint.step, str, drop=8, returns=True, optional=True),
-        Cell("DURATION", units.seconds(spent) + LONG * (times >= LONGER), style, right=True),
-        Cell("LIMIT", certainty.short_limit(verdict), limit_style, optional=True),
+        Cell("DURATION", units.seconds(spent) + LONG * is_outlier, style, right=True),
+        Cell("LIMIT", certainty.short_limit(verdict), colours.verdict_style(verdict), optional=True),
         Cell("MODE", checkpoint.mode and checkpoint.mode.value, drop=6, optional=True),
         number("STALL", stall_ns, units.duration, style if is_most else "green", drop=4, optional=True),
         Cell("SIZE", units.size(checkpoint.bytes) + again, right=True, drop=5),

@@ -66,9 +66,12 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ),
         (
             "Access pattern",
-            facts(_pattern(checkpoint.pattern), inner, colour=colour) if checkpoint.sent is None else [],
+            facts(pattern_facts(checkpoint.pattern), inner, colour=colour) if checkpoint.sent is None else [],
         ),
-        ("Operation sizes", _histogram(checkpoint.pattern, inner, blocks, colour=colour)),
+        (
+            "Operation sizes",
+            render_table(size_rows(checkpoint.pattern, max(8, inner - 44), blocks[-1]), inner, colour=colour),
+        ),
         ("Streams", _streams(checkpoint, inner, colour=colour)),
         ("Readers" if checkpoint.kind is Kind.RESTORE else "Writers", _writers(checkpoint, inner, colour=colour)),
         ("Devices during the checkpoint", _devices(checkpoint, inner, colour=colour)),
@@ -196,7 +199,9 @@ def _of_nodes(checkpoint: Checkpoint) -> list[tuple[str, str]]:
     return pairs
 
 
-def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
+def pattern_facts(pattern: Pattern) -> list[tuple[str, str]]:
+    """Return the access pattern: the shares of bytes and operations, and their sizes."""
+
     def both(by_bytes: float | None, by_operations: float | None) -> str:
         if by_bytes is None and by_operations is None:
             return units.NOT_OBSERVED
@@ -222,20 +227,21 @@ def _pattern(pattern: Pattern) -> list[tuple[str, str]]:
     ]
 
 
-def _histogram(pattern: Pattern, width: int, blocks: str, *, colour: bool) -> list[str]:
-    bounds = sorted((int(low), *pair) for low, pair in (pattern.size_histogram or {}).items() if low.isdecimal())
+def size_rows(pattern: Pattern, bar_cells: int = 0, block: str = "") -> list[list[Cell]]:
+    """Return a row for each size of operations, with a bar of its bytes; damaged ones are left out."""
+    bounds = sorted(
+        (int(low), *pair) for low, pair in (pattern.size_histogram or {}).items() if low.isdecimal() and len(pair) == 2
+    )
     most = max((transferred for _, _, transferred in bounds), default=0)
-    bar_cells = max(8, width - 44)
-    rows = [
+    return [
         [
             Cell("SIZE", f"from {units.size(low)}"),
             number("OPERATIONS", operations, units.count),
             number("BYTES", transferred, units.size),
-            Cell("", blocks[-1] * (-(-transferred * bar_cells // most) if most else 0), "cyan", drop=1),
+            Cell("", block * (-(-transferred * bar_cells // most) if most else 0), "cyan", drop=1),
         ]
         for low, operations, transferred in bounds
     ]
-    return render_table(rows, width, colour=colour)
 
 
 def streams(checkpoint: Checkpoint, chosen: Sequence[Stream]) -> list[list[Cell]]:

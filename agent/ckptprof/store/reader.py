@@ -114,13 +114,6 @@ class StoreReader:
         with self._snapshot() as raw:
             return next(iter(records.read_checkpoints(raw, records.select_id(identity), with_details=True)), None)
 
-    def ids_with_offsets(self, query: CheckpointQuery) -> set[int]:
-        """Ids of the checkpoints whose streams were stored with file offsets."""
-        from ckptprof.store import records  # noqa: PLC0415 # as above
-
-        with self._snapshot() as raw:
-            return records.ids_with_offsets(raw, records.select_ids(query))
-
     def id_of(self, uid: str) -> int | None:
         """Id of the checkpoint with a uid; the uid is the same in every database."""
         with self._snapshot() as raw:

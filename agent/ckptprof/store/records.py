@@ -101,12 +101,6 @@ def read_checkpoints(raw: Connection, ids: CheckpointIds, *, with_details: bool)
     return [decode_checkpoint(*row) for row in _execute(raw, reading(ids, with_details=with_details))]
 
 
-def ids_with_offsets(raw: Connection, ids: CheckpointIds) -> set[int]:
-    """Ids of the selected checkpoints that have stream offsets."""
-    selected = sa.select(_CHECKPOINTS.c.id).where(_CHECKPOINTS.c.id.in_(ids), _CHECKPOINTS.c.progress.is_not(None))
-    return {identity for (identity,) in _execute(raw, selected)}
-
-
 def read_table(raw: Connection, name: str, query: CheckpointQuery) -> Records:
     """Read the rows of a table for a query: all sessions, and the series of the query's time."""
     ids = select_ids(query)

@@ -349,6 +349,17 @@ def test_a_process_that_was_met_as_a_shell_is_named_by_what_it_becomes(environme
     assert book.job_of((10, 10)) == (job if environment else "bash-10")
 
 
+def test_a_job_whose_script_was_not_known_at_first_is_named_by_it() -> None:
+    """Described while it is executed, a process has no arguments yet; a child of it changes no name."""
+    book = Jobs()
+    names = []
+    for info in (process(10, program="python"), process(11, 10, "worker.py"), process(10, program="train.py")):
+        book.observe(info)
+        names.append(book.job_of((10, 10)))
+
+    assert names == ["python-10", "python-10", "train.py-10"]
+
+
 @pytest.mark.parametrize("program", ["bash", "-bash"])
 def test_what_a_shell_becomes_has_not_started_what_the_shell_had(program: str) -> None:
     """`bash -c "python train.py; python train.py"` runs the second one in its own place."""

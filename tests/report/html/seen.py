@@ -23,6 +23,7 @@ class Seen(HTMLParser):
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.texts: dict[str, str] = {}
+        self.heads: list[str] = []
         self._open = ""
         self.feed(text)
 
@@ -38,6 +39,8 @@ class Seen(HTMLParser):
     def handle_data(self, data: str) -> None:
         """Take note of the text."""
         self.texts[self._open] = self.texts.get(self._open, "") + data
+        if len(self.elements) > 1 and self.elements[-2][0] == "th" and self._open == "button":
+            self.heads.append(data)
 
     def bars(self, style: str) -> list[tuple[int, float, float]]:
         """Return (checkpoint, x, width) of the bars of the timeline of a class."""
@@ -59,8 +62,8 @@ class Seen(HTMLParser):
                 found.append(told)
         return found
 
-    def keys(self) -> dict[int, list[str]]:
-        """Return by what each row of the table of checkpoints is sorted, column by column."""
+    def keys(self) -> dict[int, dict[str, str]]:
+        """Return by what each row of the table of checkpoints is sorted, by the heading of the column."""
         rows: dict[int, list[str]] = {}
         row: list[str] = []
         for tag, told in self.elements:
@@ -68,4 +71,4 @@ class Seen(HTMLParser):
                 row = rows.setdefault(int((told.get("id") or "row--1").removeprefix("row-")), [])
             elif tag == "td" and "data-key" in told:
                 row.append(told["data-key"] or "")
-        return rows
+        return {number: dict(zip(self.heads, keys, strict=True)) for number, keys in rows.items()}

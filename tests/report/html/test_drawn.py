@@ -12,31 +12,16 @@ import msgspec
 import pytest
 from tests.report.html.seen import SECOND, Seen, times
 
-from ckptprof.model import Checkpoint, Pattern, Report, Watched
-from ckptprof.report import comparison, diff, document
+from ckptprof import units
+from ckptprof.model import Checkpoint, Report, Watched
+from ckptprof.report import comparison, diff, document, show
 from ckptprof.report.comparison import Side
-from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, axis_of
-from ckptprof.report.html.difference import HEIGHT
-from ckptprof.report.html.lanes import label
+from ckptprof.report.html.lanes import HEIGHT, label
 from ckptprof.report.html.page import render, render_difference
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import Account, Limit
 
-COLUMNS = (
-    "ID",
-    "Time",
-    "Kind",
-    "Step",
-    "Job",
-    "Duration",
-    "Limit",
-    "Mode",
-    "Blocked",
-    "Size",
-    "Rate",
-    "Pattern",
-    "Path",
-)
 REPORTS = ("run", "host", "course", "copies", "limits", "fine")
 
 
@@ -45,6 +30,39 @@ def told_of(report: Report) -> list[dict[str, Any]]:
     text = document.dump(document.report_document(report))
     checkpoints: list[dict[str, Any]] = json.loads(text)["checkpoints"]
     return checkpoints
+
+
+def percent(width: str | None) -> float:
+    """Return what stands before the sign."""
+    return float((width or "0").removesuffix("%"))
+
+
+def test_a_block_is_as_high_as_its_checkpoint_is_long(
+    make_diagnosed: Callable[..., Checkpoint], reports: dict[str, Report], zone: timezone
+) -> None:
+    """The outlier has an outline and its name; the median, the ceiling and the blocked share are at their heights."""
+    spent = (40, 39, 41, 40, 100)
+    saves = []
+    for number, seconds in enumerate(spent, 1):
+        one = make_diagnosed(number, 200 * number, stall_ns=seconds * SECOND)
+        saves.append(msgspec.structs.replace(one, end_ns=one.start_ns + seconds * SECOND))
+    report = msgspec.structs.replace(reports["limits"], checkpoints=tuple(saves))
+    text = render(report, [], zone=zone)
+    page = Seen(text)
+    blocks = page.drawn("saves: 5 bars, from 0 to 1 min 40 s")
+    (outlier,) = (one for one in blocks if "outlier" in (one["class"] or ""))
+    lines = {told["class"]: told["d"] for tag, told in page.elements if tag == "path" and told.get("class")}
+    (share,) = (told for tag, told in page.elements if tag == "rect" and told.get("class") == "blocked")
+    answer = document.report_document(report)
+
+    assert [float(one["height"] or 0) / HEIGHT * 100 for one in blocks] == pytest.approx(spent, abs=0.02)
+    assert outlier["data-id"] == str(answer["outliers"][0]["id"]) == "5"
+    assert ">save 5: 2.5 times the median</text>" in text
+    assert answer["outliers"][0]["sentence"] in text
+    assert lines["median"] == f"M0 {HEIGHT * 0.6}H1000"
+    assert lines["ceiling"] == f"M0 {HEIGHT * (1 - 0.4 * 0.4)}H1000"  # 40 % of 40 s
+    assert float(share["height"] or 0) / 60 == pytest.approx(answer["jobs"][0]["share"], abs=1e-3)
+    assert text.count(">Z</text>") >= 5
 
 
 @pytest.mark.parametrize("name", REPORTS)
@@ -85,13 +103,16 @@ def test_each_row_has_the_numbers_of_the_document(name: str, reports: dict[str, 
 
     assert sorted(row for row in keys if row >= 0) == sorted(one["id"] for one in checkpoints)
     for one in checkpoints:
-        row = dict(zip(COLUMNS, keys[one["id"]], strict=True))
-        assert (int(row["ID"]), int(row["Time"]), row["Kind"]) == (one["id"], one["start_ns"], one["kind"])
+        row = keys[one["id"]]
+        assert (int(row["ID"]), int(row["Time"])) == (one["id"], one["start_ns"])
         assert int(row["Duration"]) == one["end_ns"] - one["start_ns"]
         assert int(row["Blocked"]) == (-1 if one["stall_ns"] is None else one["stall_ns"])
-        assert int(row["Size"]) == one["bytes"]
         assert int(row["Step"]) == (-1 if one["step"] is None else one["step"])
-        assert row["Pattern"] == (one["pattern"]["class"] or "")
+        told = {"Kind": one["kind"], "Size": units.size(one["bytes"]), "Pattern": one["pattern"]["class"]}
+        for column, text in told.items():  # in the row, or once above all rows where it is the same in all
+            key = {"Size": str(one["bytes"])}.get(column, text or "")
+            assert row.get(column, text) == (key if column in row else text)
+            assert column in row or text is None or text in page.texts["p"]
 
 
 def test_each_part_of_an_account_has_the_length_of_its_seconds(reports: dict[str, Report], zone: timezone) -> None:
@@ -105,7 +126,7 @@ def test_each_part_of_an_account_has_the_length_of_its_seconds(reports: dict[str
         sums: dict[str, float] = defaultdict(float)
         for part in one["verdict"]["accounts"]:
             sums[colours.css_class(None if part["limit"] is None else Limit(part["limit"]))] += part["seconds"]
-        drawn = {rect["class"]: float(rect["width"] or 0) for rect in page.drawn(f"{label(checkpoint)}: ")}
+        drawn = {rect["class"]: percent(rect["width"]) for rect in page.drawn(f"{label(checkpoint)}: ")}
         assert drawn == pytest.approx({style: 100 * seconds / longest for style, seconds in sums.items()}, abs=1e-3)
 
 
@@ -119,45 +140,26 @@ def test_what_waited_for_a_cpu_is_hatched(make_diagnosed: Callable[..., Checkpoi
         msgspec.structs.replace(made, verdict=verdict),))  # fmt: skip
     page = render(report, [], zone=zone)
 
-    assert '<rect class="limit-serialize" x="0.0" width="25.0"' in page
-    assert '<line class="limit-serialize hatched" x1="25.0" x2="100.0"' in page
+    assert '<rect class="limit-serialize" x="0.0%" width="25.0%"' in page
+    assert '<line class="limit-serialize hatched" x1="25.0%" x2="100.0%"' in page
+    assert page.count('aria-hidden="true">Z</text>') == 2
 
 
-def test_sizes_are_the_sums_of_the_document(
+def test_the_pattern_of_a_single_checkpoint_is_that_of_show(
     make_checkpoint: Callable[..., Checkpoint], reports: dict[str, Report], zone: timezone
 ) -> None:
-    """Each range has all operations of the powers of two in it, and what they moved; damaged ones are left out."""
+    """Folded, with the sizes of its operations; damaged ones are left out."""
+    sizes = {"512": [30, 20_000], "16777216": [60, 920_000], "x": [1, 1], "4096": [9]}
     one = make_checkpoint(1, 10)
-    sizes = {"512": [30, 20_000], "4096": [10, 60_000], "65536": [0, 0], "16777216": [60, 920_000], "x": [1, 1]}
     one = msgspec.structs.replace(one, pattern=msgspec.structs.replace(one.pattern, size_histogram=sizes))
-    report = msgspec.structs.replace(reports["fine"], checkpoints=(one,))
-    page = Seen(render(report, [], zone=zone))
-    meters = [told for tag, told in page.elements if tag == "rect" and told["class"] in ("written", "other")]
-    shares = [float(told["width"] or 0) for told in meters]
+    page = Seen(render(msgspec.structs.replace(reports["fine"], checkpoints=(one,)), [], zone=zone))
 
-    assert shares[0::2] == pytest.approx([2, 6, 0, 0, 92])
-    assert shares[1::2] == pytest.approx([30, 10, 0, 0, 60])
-
-
-def test_the_order_is_that_of_the_document(
-    make_checkpoint: Callable[..., Checkpoint], reports: dict[str, Report], zone: timezone
-) -> None:
-    """By bytes of all checkpoints, each with its own share; what had no order is not seen."""
-    one, other, unseen = (make_checkpoint(number, 100 * number, bytes=1000) for number in (1, 2, 3))
-    shares = {"order_known_share_bytes": 0.8, "consecutive_share_bytes": 0.25, "sequential_share_bytes": 0.75}
-    one = msgspec.structs.replace(one, pattern=msgspec.structs.replace(one.pattern, **shares))
-    shares = {"order_known_share_bytes": None, "consecutive_share_bytes": 1.0, "sequential_share_bytes": 1.0}
-    other = msgspec.structs.replace(other, pattern=msgspec.structs.replace(other.pattern, **shares))
-    unseen = msgspec.structs.replace(unseen, pattern=Pattern(class_=None))
-    report = msgspec.structs.replace(reports["fine"], checkpoints=(one, other, unseen))
-    parts = Seen(render(report, [], zone=zone)).drawn("bytes: ")
-    told = [one["pattern"] for one in told_of(report)]
-
-    expected = {"order-next": 0.8 * 0.25 + 1, "order-on": 0.8 * 0.5, "order-back": 0.8 * 0.25, "gap": 0.2 + 1}
-    assert [one["sequential_share_bytes"] for one in told] == [0.75, 1.0, None]
-    assert {part["class"]: float(part["width"] or 0) for part in parts} == pytest.approx(
-        {style: 100 * share / 3 for style, share in expected.items()}, abs=1e-3
-    )
+    assert ("details", {"id": "sizes"}) in page.elements
+    for _, text in show.pattern_facts(one.pattern):
+        assert text in page.texts["dd"]
+    for row in show.size_rows(one.pattern):
+        assert "".join(cell.text or "" for cell in row) in page.texts["td"]
+    assert ("details", {"id": "sizes"}) not in Seen(render(reports["fine"], [], zone=zone)).elements
 
 
 @pytest.fixture

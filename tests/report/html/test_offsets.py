@@ -135,8 +135,8 @@ def test_a_lane_reaches_to_the_end_of_its_file(make_streamed: Callable[..., Chec
 
 def test_only_orders_that_are_drawn_are_explained(make_streamed: Callable[..., Checkpoint]) -> None:
     """In the key, by their colour."""
-    one = offsets([make_streamed(POINTS[:1], LOOKS)])
-    other = offsets([make_streamed(POINTS)])
+    one = offsets(make_streamed(POINTS[:1], LOOKS))
+    other = offsets(make_streamed(POINTS))
 
     assert one is not None
     assert other is not None
@@ -149,26 +149,13 @@ def test_the_slowest_ranks_are_drawn_and_the_rest_is_counted(
 ) -> None:
     """With what the store left out, and what was not seen."""
     one = make_streamed(*[POINTS[:1]] * 20, (), (), (), progress_left_out=1)
-    drawn = offsets([one])
+    drawn = offsets(one)
     page = laid_out(one)
 
     assert drawn is not None
     assert [lane["who"] for lane in drawn["lanes"]] == [f"rank {rank}" for rank in range(19, 19 - MAX_LANES, -1)]
     assert "5 streams not shown" in page
     assert "no offsets recorded for 2 streams" in page
-
-
-def test_of_a_run_the_slowest_checkpoint_is_drawn_whose_streams_are_known(
-    make_checkpoint: Callable[..., Checkpoint], make_streamed: Callable[..., Checkpoint]
-) -> None:
-    """Of one without streams there is nothing to draw."""
-    one, other = make_streamed(POINTS), make_streamed(LOOKS)
-    other = msgspec.structs.replace(other, id=2, step=200, end_ns=other.end_ns + SECOND)
-    drawn = offsets([make_checkpoint(3, 100), one, other])
-
-    assert drawn is not None
-    assert drawn["name"] == "save 2, step 200"
-    assert offsets([make_checkpoint(3, 100)]) is None
 
 
 def test_where_no_offset_was_seen_that_is_said(

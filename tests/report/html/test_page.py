@@ -16,11 +16,11 @@ from tests.report.html.seen import Seen, times
 
 from ckptprof.measures import Measures, MountMeasure, OperationMeasure, PathMeasure, ServerMeasure
 from ckptprof.model import Checkpoint, Interval, Report, Watched, Writer
-from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis, axis_of
-from ckptprof.report.html.lanes import AREA_HEIGHT, CELLS, lanes, lateness_by_job, rank_lateness
+from ckptprof.report.html.lanes import MAX_BLOCKS, lanes, lateness_by_job, rank_lateness
 from ckptprof.report.html.page import render
 from ckptprof.report.html.rates import HEIGHT, CounterSeries, throughputs
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import Account, Limit, Verdict
 
 SECOND = 1_000_000_000
@@ -71,7 +71,8 @@ def test_what_is_drawn_is_what_was_measured(
     assert told("blocked") == [real(span.start_ns, span.end_ns) for span in held]
     assert told("risk") == [real(one.durable_ns - (one.at_risk_ns or 0), one.durable_ns or 0)]
     drawn = told(colours.css_class(one.verdict and one.verdict.limit))
-    assert drawn == sorted((real(rank.start_ns or 0, rank.end_ns or 0) for rank in ranks), key=lambda one: one.expected)
+    spans = [(rank.start_ns or 0, rank.end_ns or 0) for rank in (*ranks, one)]
+    assert drawn == [real(*span) for span in sorted(spans)]
 
 
 def test_a_name_does_nothing_on_the_page(
@@ -120,7 +121,7 @@ def luminance(colour: str) -> float:
 @pytest.mark.parametrize("ground", GROUNDS)
 def test_each_limit_stands_out(limit: Limit | None, ground: str) -> None:
     """By 3 to 1 from either ground (WCAG 1.4.11)."""
-    low, high = sorted((luminance(colours.OF_LIMIT[limit]), luminance(ground)))
+    low, high = sorted((luminance(colours.OF_LIMIT[limit].colour), luminance(ground)))
 
     assert (high + 0.05) / (low + 0.05) >= 3
 
@@ -142,61 +143,25 @@ def test_very_many_checkpoints_make_a_small_page(
     assert len(text) < 1_000_000
 
 
-def test_a_lane_of_very_many_shows_shares(
-    make_checkpoint: Callable[..., Checkpoint], make_report: Callable[..., Report], zone: timezone
+def test_a_lane_of_very_many_has_the_slowest_of_each_slice(
+    make_checkpoint: Callable[..., Checkpoint], make_report: Callable[..., Report]
 ) -> None:
-    """A thin line for each of them would fill a lane that is empty for most of the time; what overlaps counts once."""
+    """All along the run, with the times in which those blocked training; the lane says so."""
     many = []
-    for number in range(1000):
+    for number in range(4000):
         one = make_checkpoint(number + 1, 100 * number)
-        held = (Interval(one.start_ns, one.start_ns + (20 if number < 500 else 10) * SECOND),)
-        many.append(msgspec.structs.replace(one, blocked=held, stall_ns=held[0].end_ns - held[0].start_ns))
+        held = (Interval(one.start_ns, one.start_ns + SECOND),)
+        many.append(msgspec.structs.replace(one, blocked=held, stall_ns=SECOND))
+    many[1234] = msgspec.structs.replace(many[1234], end_ns=many[1234].end_ns + SECOND)
     axis = axis_of(many, make_report(many).watched)
     assert axis is not None
-    blocked, checkpoints, *_ = lanes(many, axis, {})
-    ((style, path),) = blocked.areas
-    heights = shares(path)
+    saves, blocked = lanes(many, axis, {})
+    gaps = [after.x - before.x for before, after in pairwise(saves.bars)]
 
-    assert (style, blocked.bars, blocked.number) == ("blocked", (), 1000)
-    top = float(blocked.scale.split()[0]) / 100
-    whole = (axis.end_ns - axis.start_ns) / SECOND
-    assert sum(heights) * top * whole / len(heights) == pytest.approx(500 * 20 + 500 * 10, rel=0.01)
-    early, late = heights[10:110], heights[140:240]
-    assert sum(early) / sum(late) == pytest.approx(2, rel=0.05)
-    assert (checkpoints.bars, checkpoints.number) == ((), 1000)
-
-
-def shares(path: str) -> list[float]:
-    """Return the heights of the cells that a lane of shares is made of, 1 at the top."""
-    heights, place = [0.0] * CELLS, 0
-    for word, text in re.findall(r"([MVH])([\d.]+)", path):
-        if word == "V":
-            height = 1 - float(text) / AREA_HEIGHT
-            continue
-        reached = round(float(text) / WIDTH * CELLS)
-        if word == "H":
-            heights[place:reached] = [height] * (reached - place)
-        place = reached
-    return heights
-
-
-def test_a_lane_of_very_many_has_the_share_of_each_limit(
-    make_diagnosed: Callable[..., Checkpoint], make_report: Callable[..., Report]
-) -> None:
-    """One above the other, and exact where a save is narrower than any bar, as over years; blank where was none."""
-    limits = (Limit.DEVICE, Limit.FLUSH, Limit.DEVICE, Limit.DEVICE)
-    many = [make_diagnosed(n, n * 90_000, limit=limits[n % 4]) for n in range(1000) if not 300 < n < 400]
-    many = [msgspec.structs.replace(one, end_ns=one.start_ns + (20 + 20 * (one.id > 350)) * SECOND) for one in many]
-    axis = axis_of(many, make_report(many).watched)
-    assert axis is not None
-    lane = next(one for one in lanes(many, axis, {}) if one.name == "checkpoints")
-    (upper, whole), (lower, below) = [(style, shares(path)) for style, path in lane.areas]
-
-    assert (lower, upper) == (colours.css_class(Limit.DEVICE), colours.css_class(Limit.FLUSH))
-    assert sum(below) / sum(whole) == pytest.approx(0.75, abs=0.01)
-    assert sum(whole[100:240]) / 140 == pytest.approx(2 * sum(whole[10:70]) / 60, rel=0.05)
-    empty = [place for place, share in enumerate(whole) if share == 0]
-    assert len(empty) == pytest.approx(0.1 * CELLS * 0.96 + 0.04 * CELLS, abs=4)
+    assert len(saves.bars) == len(blocked.bars) <= MAX_BLOCKS
+    assert many[1234].id in {bar.id for bar in saves.bars}
+    assert max(gaps) < 2.1 * WIDTH / MAX_BLOCKS
+    assert f"{len(saves.bars)} of 4,000" in saves.note
 
 
 def test_ranks_of_very_many_are_drawn_all_along(
@@ -252,6 +217,36 @@ def test_a_curve_is_cut_where_nobody_watched() -> None:
     assert written.peak_bytes_per_second == 4000 * 512
     assert written.paths[0] == f"M0 {HEIGHT:g}V20H125V20H250V40H375V0H500V40Z"
     assert throughputs([CounterSeries("disk:sda", at, {"write_sectors": [0, 1] * 4})], axis, []) == []
+
+
+def test_the_device_under_the_checkpoints_leads() -> None:
+    """However little it moved beside others; its scale ends at the 99th percentile, or at the ceiling above it."""
+    at = [number * SECOND for number in range(201)]
+    sums = [0]
+    for number in range(200):
+        sums.append(sums[-1] + (100_000 if number == 77 else 2000 + number % 3))
+    small = CounterSeries("disk:vdb", at, {"write_sectors": sums})
+    large = CounterSeries("disk:sda", at, {"write_sectors": [10 * one for one in sums]})
+    axis = Axis(0, 200 * SECOND)
+    one, other = throughputs([large, small], axis, [], {"vdb"}, 2_100_000.0)
+    (alone,) = throughputs([small], axis, [], {"vdb"}, 500_000.0)
+    (first, *_) = throughputs([small, large], axis, [])
+
+    assert (one.name, one.is_under, other.name, other.is_under) == ("vdb", True, "sda", False)
+    assert (one.scale, one.ceiling, other.ceiling) == ("2.10 MB/s", (0.0, "2.10 MB/s"), None)
+    assert (one.peak, one.clipped) == ("51.2 MB/s", "M387.5 0v4")
+    assert "V0H390" in one.curves[1].paths[0]
+    assert (alone.scale, alone.ceiling) == ("1.03 MB/s", (round(HEIGHT * (1 - 500_000 / (2002 * 512)), 2), "500 kB/s"))
+    assert (first.name, first.is_under) == ("sda", True)
+
+
+def test_what_is_the_same_in_all_rows_stands_once_above_them(
+    seen: Callable[..., Seen], make_report: Callable[..., Report], make_checkpoint: Callable[..., Checkpoint]
+) -> None:
+    """And has no column."""
+    page = seen(make_report([make_checkpoint(number, 60 * number) for number in (1, 2)]))
+    assert "All: save, train.py, mode not observed, 1.00 GB, sequential-large." in page.texts["p"]
+    assert page.heads == ["ID", "Time", "Step", "Duration", "Blocked", "Limit", "Where the time went", "Rate", "Path"]
 
 
 def test_ranks_are_told_the_latest_first(make_checkpoint: Callable[..., Checkpoint]) -> None:

@@ -54,7 +54,7 @@ class HtmlPage:
         from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
 
         output.use_units()
-        report = _with_streams(reader, report)
+        report = _with_devices(reader, report)
         self.put(render(report, read_counted(reader, report), zone=output.LocalZone()), name=name)
 
     def put(self, text: str, *, name: str) -> None:
@@ -128,17 +128,14 @@ def _show(path: Path) -> None:
         )
 
 
-def _with_streams(reader: StoreReader, report: Report) -> Report:
+def _with_devices(reader: StoreReader, report: Report) -> Report:
+    """Add the devices under the slowest checkpoint, which only a single checkpoint has."""
     from ckptprof.report.html.lanes import slowest  # noqa: PLC0415 # as above
 
-    if not report.checkpoints or any(one.streams for one in report.checkpoints):
-        return report
-    recorded_ids = reader.ids_with_offsets(CheckpointQuery(since_ns=report.checkpoints[0].start_ns))
-    for one in slowest([one for one in report.checkpoints if one.id in recorded_ids], 1):
-        if (whole := reader.checkpoint(one.id)) is not None:
-            detail = {"streams": whole.streams, "progress_left_out": whole.progress_left_out}
-            drawn = msgspec.structs.replace(one, **detail)
-            every = tuple(drawn if other is one else other for other in report.checkpoints)
+    for one in slowest(report.checkpoints, 1):
+        if not one.devices and (whole := reader.checkpoint(one.id)) is not None:
+            known = msgspec.structs.replace(one, devices=whole.devices)
+            every = tuple(known if other is one else other for other in report.checkpoints)
             return msgspec.structs.replace(report, checkpoints=every)
     return report
 

@@ -40,6 +40,7 @@ def measure_before_save(draft: Draft) -> BeforeMeasure | None:
     return BeforeMeasure(
         blocked_ns=first_ns - start_ns,
         busy=leading_usage.busy if leading_usage is not None else None,
+        runnable_share=draft.world.trainers.running_share(leading, start_ns, first_ns),
         helpers_busy=_helpers_busy(draft, leading, (start_ns, first_ns)) if draft.stall.was_built_by_helpers else None,
         received_bytes=max((one for one in inflows if one is not None), default=None),
         grown_bytes=max(0, sum(grown_bytes)) if grown_bytes else None,

@@ -31,6 +31,7 @@ from ckptprof.detect.world.processes import (
     INIT,
     MAX_KNOWN,
     Processes,
+    is_interpreter,
     is_launcher,
     is_runner,
     is_script,
@@ -45,7 +46,7 @@ from ckptprof_collectors.samples import ProcessInfo
 
 @dataclass(slots=True, eq=False)
 class _JobGroup:
-    """The processes of one job; its name never changes, unless a shell gave it."""
+    """The processes of one job; its name changes only where a shell gave it, or an interpreter without its script."""
 
     name: str
     program: str  # in its name
@@ -187,7 +188,9 @@ class Jobs(Processes):
                 break
 
     def _rename_after_exec(self, group: _JobGroup, info: ProcessInfo, top: ProcessInfo) -> None:
-        if group.program.removeprefix("-") not in RUNNERS or is_runner(info):
+        is_same = key_of(info) == key_of(group.top)  # at first described while it was executed, without its arguments
+        is_named_for_others = group.program.removeprefix("-") in RUNNERS or (is_same and is_interpreter(group.program))
+        if not is_named_for_others or is_runner(info) or info.program == group.program:
             return
         if self._group_by_name.get(group.name) is group:
             del self._group_by_name[group.name]

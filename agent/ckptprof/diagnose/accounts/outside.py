@@ -95,7 +95,7 @@ def _max_blocked(context: CheckpointContext, *, state_arrived: bool) -> float:
 
 
 def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> list[AttributedTime]:
-    """Divide the time before the start into accounts; they add up to it. `had_cpu`: from `path.had_cpu`."""
+    """Divide the time before the start into accounts; they add up to it. `had_cpu`: from `path.cpu_share`."""
     before = context.measures.before
     if blocked <= 0 or before is None:
         return []
@@ -111,21 +111,22 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
     blocked_whole = seconds(before.blocked_ns) or blocked
     counted = min(1.0, blocked / blocked_whole) if blocked_whole else 1.0  # share of the time
     grown = or_zero(before.grown_bytes) * counted
-    computes = _cores(before) >= _BUSY * had_cpu
-    if _state_arrived(context, before) and (context.ranks > 1 or not computes):
+    wanted = max(_cores(before), or_zero(before.runnable_share) * had_cpu)  # cores
+    if _state_arrived(context, before) and (context.ranks > 1 or wanted < _BUSY * had_cpu):
         text = f"blocked before the first byte, while {size(or_zero(before.received_bytes))} arrived over the network"
         return [*found, AttributedTime(Cause.STATE_RECEIVED_BEFORE, Limit.GATHER, blocked, text)]
     if grown >= _MIN_STATE_SHARE * whole:
-        growth = _grown(context, blocked, grown, had_cpu)
+        growth = _grown(context, before, blocked, grown, computes=wanted >= _COMPUTES * had_cpu)
         found.append(growth)
         blocked -= growth.seconds
     if blocked <= 0:
         return found
-    if computes:
+    if wanted >= _BUSY * had_cpu:
         many = or_zero(context.checkpoint.ranks) >= 2 and before.helpers_busy is None
         worker = "the writing process" if before.helpers_busy is None else "child processes that produced the data"
         text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {worker}"
-        return [*found, AttributedTime(Cause.BUSY_BEFORE, Limit.GATHER if many else Limit.SERIALIZE, blocked, text)]
+        limit, waited = Limit.GATHER if many else Limit.SERIALIZE, _waits(before, blocked)
+        return [*found, AttributedTime(Cause.BUSY_BEFORE, limit, blocked, text, runnable=waited)]
     if blocked >= _MIN_UNKNOWN_SECONDS:
         found.append(AttributedTime(Cause.UNKNOWN_BEFORE, None, blocked, _UNKNOWN_CAUSE))
     return found
@@ -135,21 +136,26 @@ def _cores(before: BeforeMeasure) -> float:
     return or_zero(before.busy) + or_zero(before.helpers_busy)
 
 
-def _grown(context: CheckpointContext, blocked: float, grown: float, had_cpu: float) -> AttributedTime:
-    before = context.measures.before
-    growing = seconds(before.growing_ns) if before is not None else None
+def _waits(before: BeforeMeasure, spent: float) -> float:
+    return spent * max(0.0, or_zero(before.runnable_share) - _cores(before))
+
+
+def _grown(
+    context: CheckpointContext, before: BeforeMeasure, blocked: float, grown: float, *, computes: bool
+) -> AttributedTime:
+    growing = seconds(before.growing_ns)
     spent = blocked if growing is None else min(blocked, growing)
     speed = rate_of(grown, spent)
     packs = sum(context.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
-    slow = before is not None and _cores(before) >= _COMPUTES * had_cpu and speed < _PACKING
     built = grown > _COPIES * context.checkpoint.bytes  # the data was built from it
-    limit = Limit.SERIALIZE if packs >= MOST or slow or built else Limit.STAGING
+    limit = Limit.SERIALIZE if packs >= MOST or built or (computes and speed < _PACKING) else Limit.STAGING
     sent = or_zero(context.measures.gpu_sent_bytes)
     copied = (
         f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= _MIN_STATE_SHARE * grown else ""
     )
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}{copied}"
-    return AttributedTime(Cause.MEMORY_GREW, limit, spent, text)
+    waited = _waits(before, spent) if limit is Limit.SERIALIZE else 0.0
+    return AttributedTime(Cause.MEMORY_GREW, limit, spent, text, runnable=waited)
 
 
 def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.path import cpu_share
-from ckptprof.diagnose.accounts.storage_waits import throttle
+from ckptprof.diagnose.accounts.storage_waits import SMALL_REQUEST_BYTES, throttle
 from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero, rate_of
 from ckptprof.diagnose.rules.rule import CauseRule
@@ -20,6 +21,7 @@ _TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second so close to them may be the checkpoint itself
 _MAPPED = 4e9  # bytes per second of page faults without a disk: the most that a gain assumes
 _COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
+_UNKNOWN = "the device, whose rate in large requests is not known"
 _MEMORY = 1e9  # bytes per second of copying to or from the page cache: the least that a gain assumes
 
 
@@ -89,19 +91,22 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | No
 def _best_rate(context: CheckpointContext) -> float | None:
     """Return the highest known rate of the device in this direction.
 
-    A throttled device could transfer its bytes in the time in which it had requests.
+    A throttled device could transfer its bytes in the time in which it had requests. Small requests show no rate of
+    large ones.
     """
     known, device = [context.probed], context.device
     if device is not None:
-        best = (device.shown_bytes_per_second, device.peak_bytes_per_second)
+        best = [device.shown_bytes_per_second, device.peak_bytes_per_second]
+        if _has_small_requests(context):
+            best = best[:1] if (device.shown_request_bytes or math.inf) >= SMALL_REQUEST_BYTES else []
+        elif or_zero(device.busy_seconds) >= _TICK:
+            known.append((context.device_bytes or 0.0) / or_zero(device.busy_seconds))
         # The fastest second may contain a whole checkpoint that took less than one
         known += [
             one
             for one in best
             if one and abs(one - context.transferred_bytes) > _SAME_AMOUNT * context.transferred_bytes
         ]
-        if device.busy_seconds is not None and device.busy_seconds >= _TICK:
-            known.append((context.device_bytes or 0.0) / device.busy_seconds)
     return max((value for value in known if value), default=None)
 
 
@@ -127,9 +132,13 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
             best = None
     few_calls = limit is Limit.SMALL_IO  # with large pieces, which take hardly any CPU
     floor = 0.0 if few_calls else min(found.cpu_in_calls, found.waiting)
-    if best is None:
-        return floor, None
-    return max(floor, transferred / best), name
+    if best is None and on_device and _has_small_requests(context):
+        best, name = _MEMORY, _UNKNOWN
+    return (floor, None) if best is None else (max(floor, transferred / best), name)
+
+
+def _has_small_requests(context: CheckpointContext) -> bool:
+    return context.request_bytes is not None and context.request_bytes < SMALL_REQUEST_BYTES
 
 
 def _read_floor(found: Accounting) -> tuple[float, str | None]:
@@ -139,4 +148,6 @@ def _read_floor(found: Accounting) -> tuple[float, str | None]:
     best = _best_rate(context)
     if best is not None and best > _FASTER * now:
         return transferred / min(best, _MAPPED), "the device"
-    return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), "copying out of the page cache"
+    return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), (
+        _UNKNOWN if _has_small_requests(context) else "copying out of the page cache"
+    )

@@ -7,29 +7,34 @@ from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 from typing import Any, NamedTuple
 
-from ckptprof import units
-from ckptprof.diagnose.job_costs import SNIA_SHARE
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report
 from ckptprof.report import account, answer, certainty, checkpoint_facts, mount, rows, show, summary
 from ckptprof.report.clean import clean, clean_sentence
-from ckptprof.report.html import colours
 from ckptprof.report.html.axis import axis_of, svg_path, visible_gaps
 from ckptprof.report.html.lanes import MAX_CHECKPOINTS, Lane, Lateness, label, lanes, lateness_by_job, slowest
 from ckptprof.report.html.offsets import offsets
 from ckptprof.report.html.rates import CounterSeries, Throughput, throughputs
+from ckptprof.report.outliers import LONGER
+from ckptprof.report.pictures import colours
 from ckptprof.report.table import Cell, number
-from ckptprof.verdicts import JobCost, Limit
+from ckptprof.verdicts import Limit
 
-BARS = 30  # of the accounts: they fill a screen
 MAX_JOBS = 6
 MAX_RANKS = 16  # of a job
-KIB, MIB = 1 << 10, 1 << 20
-SIZES = (
-    (0, "under 4 KiB"), (4 * KIB, "4 to 64 KiB"), (64 * KIB, "64 KiB to 1 MiB"), (MIB, "1 to 16 MiB"),
-    (16 * MIB, "16 MiB and more"),
-)  # fmt: skip
-ORDERS = (("order-next", "consecutive"), ("order-on", "forward"), ("order-back", "backward"), ("gap", "not observed"))
-Parts = list[tuple[str, float, float, str]]  # of a bar: class, start and width in percent of the longest, text
+REPEATED = ("Kind", "Job", "Mode", "Size", "Pattern")  # columns that may be the same in all rows
+Parts = list[tuple[str, float, float, str, str]]  # of a bar: class, start and width in percent, text, letter
+_LETTER_WIDTH = 5  # percent of a bar: a narrower part has no letter
+
+
+class Bars(NamedTuple):
+    """A cell with the parts of a bar, by whose sum the table is sorted."""
+
+    title: str
+    parts: Parts
+    text: str
+    key: float
+    right: bool = True
 
 
 class Meter(NamedTuple):
@@ -53,13 +58,19 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
     folder = rows.common_folder(paths)
     if len(paths) == 1 and paths[0].startswith("/"):
         folder = paths[0][: paths[0].rstrip("/").rfind("/") + 1]
-    clock = "%m-%d %H:%M:%S" if axis is None or axis.is_within_a_year else "%Y-%m-%d %H:%M:%S"
+    clock = rows.clock_for((edge for one in listed for edge in (one.start_ns, one.end_ns)), zone, rows.WIDE)
     late = lateness_by_job(every)
-    classes = Counter(one.pattern.class_.value if one.pattern.class_ else "of unknown order" for one in every)
-    drawn = [] if axis is None or not every else lanes(every, axis, late)
-    curves = [] if axis is None else throughputs(counted, axis, [(gap.start_ns, gap.end_ns) for gap in gaps])
     conclusion = answer.conclude(report)
+    costs = {one.job: one for one in conclusion.costs}
+    drawn = [] if axis is None or not every else lanes(every, axis, late, conclusion.outliers, costs)
+    under = {device.device for one in every for device in one.devices if device.under is not None}
+    unrecorded = [(gap.start_ns, gap.end_ns) for gap in gaps]
+    curves = [] if axis is None else throughputs(counted, axis, unrecorded, under, _ceiling(every))
     found = conclusion.headline
+    longest = max((sum(part.seconds for part in one.verdict.accounts) for one in every if one.verdict), default=0.0)
+    listed.sort(key=lambda one: (figures.lost_seconds(one), figures.duration_seconds(one)), reverse=True)
+    table = [(one, _row(one, zone, clock, folder, longest)) for one in listed]
+    same = _same([cells for _, cells in table])
     subject = "Checkpoints" if single is None else label(single).capitalize()
     return {
         "title": f"{subject} on {clean(report.host or 'this host')}",
@@ -69,30 +80,47 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
             *([("Risks", risks)] if (risks := answer.risks(every)) else []),
         ],
         "answer_style": colours.css_class(Limit.NONE if found is None else found.limit),
-        "tiles": _tiles(report, every, conclusion.costs),
         "axis": axis,
         "ticks": [] if axis is None else axis.ticks(zone),
         "offset_seconds": int(zone.utcoffset(None).total_seconds()),
         "gaps": "" if axis is None else svg_path(visible_gaps(gaps, axis), 0, 100),
+        "spans": "" if axis is None else svg_path((axis.span(one.start_ns, one.end_ns) for one in listed), 0, 100),
         "lanes": drawn,
-        "throughputs": curves,
+        "throughputs": [one for one in curves if one.is_under],
+        "others": [one for one in curves if not one.is_under],
         "legend": _legend(every, drawn, curves, gaps=bool(gaps)),
-        "accounts": _accounts(slowest(every, BARS)),
-        "sizes": _sizes(every),
-        "patterns": ", ".join(f"{units.plural(count, 'checkpoint')} {name}" for name, count in classes.most_common()),
-        "orders": _orders(every),
+        "pattern": [] if single is None else show.pattern_facts(single.pattern),
+        "sizes": [] if single is None else show.size_rows(single.pattern),
         "ranks": [(clean(job) if len(late) > 1 else "", _ranks(mine)) for job, mine in late.items()],
-        "offsets": offsets(every),
+        "offsets": None if single is None else offsets(single),
         "files": [] if single is None else _files(single),
         "mount": [] if single is None else mount.tables(single),
         "costs": [(clean(one.job), answer.job_facts(one)) for one in conclusion.costs[:MAX_JOBS]],
-        "rows": [(one.id, _row(one, zone, clock, folder), *_details(one)) for one in listed],
+        "rows": [(one.id, [cell for cell in cells if cell.title not in same], *_details(one)) for one, cells in table],
+        "same": ", ".join(same.values()),
+        "longer": f"{LONGER:g}",
         "folder": clean(folder or ""),
         "unseen": _limitations(report, every, zone),
-        "left_out": _left_out(every, MAX_CHECKPOINTS),
+        "left_out": f"The {len(listed)} slowest of {len(every):,} checkpoints." if len(listed) < len(every) else "",
         "copies": f"{rows.copies_left_out(report)}: `--kind copy` shows them." if report.copies_left_out else "",
-        "bars_left_out": _left_out(every, BARS),
     }
+
+
+def _ceiling(every: Iterable[Checkpoint]) -> float | None:
+    """Return the bytes per second that `ckptprof ceiling` measured on the path of saves, by the median."""
+    known = [
+        one.cost.bytes_per_second / one.cost.ceiling_share
+        for one in every
+        if one.kind is Kind.SAVE and one.cost is not None and one.cost.bytes_per_second and one.cost.ceiling_share
+    ]
+    return figures.median(known) if known else None
+
+
+def _same(table: Sequence[Sequence[Cell | Bars]]) -> dict[str, str]:
+    """Return the columns with one text in all of several rows: a sentence says it once."""
+    of_columns = {cells[0].title: {cell.text for cell in cells} for cells in zip(*table, strict=True)}
+    same = {title: next(iter(texts)) for title, texts in of_columns.items() if len(texts) == 1 and len(table) > 1}
+    return {title: text or f"{title.lower()} {units.NOT_OBSERVED}" for title, text in same.items() if title in REPEATED}
 
 
 def _empty_answer(report: Report, every: Sequence[Checkpoint]) -> list[tuple[str, str]]:
@@ -119,159 +147,49 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     return f"{units.stamp(start, zone)} to {units.stamp(end, zone)} {units.offset_name(zone)}{level}"
 
 
-def _tiles(report: Report, every: list[Checkpoint], costs: Sequence[JobCost]) -> list[tuple[str, str, str, str]]:
-    """Return (name, value, note, class) of each figure."""
-    kinds = {one.kind: one for one in summary.summarise(report).kinds}
-    tiles = []
-    for kind, name in ((Kind.SAVE, "Saves"), (Kind.RESTORE, "Restores")):
-        one = kinds.get(kind)
-        if one is None:
-            tiles.append((name, "0", "none observed", ""))
-        else:
-            note = f"{units.size(one.bytes)}, median {units.seconds(one.median_seconds)}"
-            tiles.append((name, units.count(one.number), note, ""))
-    if not every:
-        return tiles
-    risks = [one.at_risk_ns for one in every if one.at_risk_ns is not None]
-    note = "each was durable when complete" if risks else "time of durability not observed"
-    note = "complete but not yet durable" if any(risks) else note
-    at_risk = units.duration(max(risks)) if risks else units.NOT_OBSERVED
-    return [*tiles, _blocked_tile(costs), _gpu_tile(costs), ("At risk, longest", at_risk, note, "")]
-
-
-def _blocked_tile(costs: Sequence[JobCost]) -> tuple[str, str, str, str]:
-    stalls = [one.stall_seconds for one in costs if one.stall_seconds is not None]
-    if not stalls:
-        return "Training blocked", units.NOT_OBSERVED, "stall not observed", ""
-    dearest = costs[0]
-    notes = []
-    if dearest.share is not None and dearest.stall_seconds is not None:
-        of = f" of {clean(dearest.job)} ({units.seconds(dearest.stall_seconds)})" if len(costs) > 1 else ""
-        notes.append(f"{units.percent(dearest.share)} of the run{of}")
-    if unknown := sum(one.stalls_unknown for one in costs):
-        notes.append(f"not observed for {units.count(unknown)} of {units.count(sum(one.count for one in costs))}")
-    is_above = dearest.share is not None and dearest.share > SNIA_SHARE
-    return "Training blocked", units.seconds(sum(stalls)), "; ".join(notes), "over" if is_above else ""
-
-
-def _gpu_tile(costs: Sequence[JobCost]) -> tuple[str, str, str, str]:
-    known = [one for one in costs if one.gpu_seconds is not None and not account.is_guessed(one.gpus, one.gpus_from)]
-    if not known:
-        return "GPU time blocked", units.NOT_OBSERVED, "number of GPUs not known: use --gpus N", ""
-    spent = sum(one.gpu_seconds or 0.0 for one in known)
-    gpus = units.plural(max(one.gpus or 0 for one in known), "GPU")
-    return "GPU time blocked", units.seconds(spent), gpus + account.GPUS_FROM.get(known[0].gpus_from or "", ""), ""
-
-
-_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "complete but not yet durable", "read": "read or received",
-          "written": "written or sent", "gap": "not recorded"}  # fmt: skip
+_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "complete but not yet durable", "outlier": "outlier",
+          "curve-read": "read or received", "curve-written": "written or sent", "gap": "not recorded"}  # fmt: skip
 
 
 def _legend(
     every: Iterable[Checkpoint], drawn: Iterable[Lane], curves: Iterable[Throughput], *, gaps: bool
 ) -> list[tuple[str, str]]:
-    styles = {bar.style for lane in drawn for bar in lane.bars} | {style for lane in drawn for style, _ in lane.areas}
+    styles = {style for lane in drawn for bar in lane.bars for style in bar.style.split()}
     words = {curve.word for one in curves for curve in one.curves if curve.transferred_bytes}
     styles |= {"gap"} if gaps else set()
-    styles |= {"read"} if words & {"read", "received"} else set()
-    styles |= {"written"} if words & {"written", "sent"} else set()
-    styles |= {style.split()[0] for style in styles}  # without the outline
+    styles |= {"curve-read"} if words & {"read", "received"} else set()
+    styles |= {"curve-written"} if words & {"written", "sent"} else set()
     used = {part.limit for one in every if one.verdict is not None for part in one.verdict.accounts}
     limits = [
-        (colours.css_class(limit), certainty.account_name(limit))
-        for limit in colours.OF_LIMIT
+        (colours.css_class(limit), f"{swatch.letter} {certainty.account_name(limit)}")
+        for limit, swatch in colours.OF_LIMIT.items()
         if limit in used or colours.css_class(limit) in styles
     ]
     return [(style, text) for style, text in _LEGEND_TEXTS.items() if style in styles] + limits
 
 
-def _accounts(chosen: Sequence[Checkpoint]) -> list[tuple[int, str, Parts, str]]:
-    drawn = [(one, one.verdict) for one in chosen if one.verdict is not None and one.verdict.accounts]
-    longest = max((sum(part.seconds for part in verdict.accounts) for _, verdict in drawn), default=0.0)
-    bars = []
-    for one, verdict in drawn:
-        accounts = account.merge_by_limit(verdict).accounts
-        parts = []
-        for part in accounts:
-            style, name = colours.css_class(part.limit), certainty.account_name(part.limit)
-            works, waits = part.seconds - part.runnable_seconds, part.runnable_seconds
-            parts += [(style, works, f"{name}: {units.seconds(works)}")] if works > 0 else []
-            text = f"{name}, waiting for a CPU: {units.seconds(waits)}"
-            parts += [(f"{style} hatched", waits, text)] if waits > 0 else []
-        spent = units.seconds(sum(part.seconds for part in accounts))
-        bars.append((one.id, label(one), _parts(parts, longest), f"{spent}, {colours.short_limit(verdict)}"))
-    return bars
+def _account_bars(one: Checkpoint, longest: float) -> Bars:
+    parts: list[tuple[str, float, str, str]] = []
+    spent = 0.0
+    for part in () if one.verdict is None else account.merge_by_limit(one.verdict).accounts:
+        spent += part.seconds
+        style, name = colours.css_class(part.limit), certainty.account_name(part.limit)
+        letter = colours.OF_LIMIT[part.limit].letter
+        works, waits = part.seconds - part.runnable_seconds, part.runnable_seconds
+        parts += [(style, works, f"{name}: {units.seconds(works)}", letter)] if works > 0 else []
+        text = f"{name}, waiting for a CPU: {units.seconds(waits)}"
+        parts += [(f"{style} hatched", waits, text, letter)] if waits > 0 else []
+    words = f"{label(one)}: {units.seconds(spent)}, {colours.short_limit(one.verdict)}"
+    return Bars("Where the time went", _parts(parts, longest), words if parts else "", spent)
 
 
-def _parts(parts: Iterable[tuple[str, float, str]], whole: float) -> Parts:
+def _parts(parts: Iterable[tuple[str, float, str, str]], whole: float) -> Parts:
     placed, x = [], 0.0
-    for style, amount, text in parts:
+    for style, amount, text, letter in parts:
         width = 100 * amount / whole if whole > 0 else 0.0
-        placed.append((style, round(x, 3), round(width, 3), text))
+        placed.append((style, round(x, 3), round(width, 3), text, letter if width >= _LETTER_WIDTH else ""))
         x += width
     return placed
-
-
-def _sizes(every: Iterable[Checkpoint]) -> list[list[Cell | Meter]]:
-    sums = [[0, 0] for _ in SIZES]
-    for one in every:
-        for low, pair in (one.pattern.size_histogram or {}).items():
-            if low.isdecimal() and len(pair) == 2:
-                place = max(place for place, (least, _) in enumerate(SIZES) if int(low) >= least)
-                sums[place] = [known + more for known, more in zip(sums[place], pair, strict=True)]
-    operations, transferred = (sum(one[i] for one in sums) for i in (0, 1))
-    if not operations:
-        return []
-    table: list[list[Cell | Meter]] = []
-    for (_, name), (count, size) in zip(SIZES, sums, strict=True):
-        share = size / max(1, transferred)
-        table.append(
-            [
-                Cell("Operations", name),
-                Meter("Share of bytes", "written", 0, round(100 * share, 2)),
-                number("", share, units.percent),
-                Meter("Number", "other", 0, round(100 * count / operations, 2)),
-                number("", count, units.count),
-            ]
-        )
-    return table
-
-
-def _orders(every: Sequence[Checkpoint]) -> list[tuple[None, str, Parts, str]]:
-    by_bytes, by_operations = [0.0] * len(ORDERS), [0.0] * len(ORDERS)
-    for one in every:
-        pattern = one.pattern
-        observed = 1.0 if pattern.order_known_share_bytes is None else pattern.order_known_share_bytes
-        _add(by_bytes, one.bytes, pattern.consecutive_share_bytes, pattern.sequential_share_bytes, observed)
-        operations = (pattern.consecutive_share_operations, pattern.sequential_share_operations)
-        _add(by_operations, pattern.operations or 0, *operations, 1.0)
-    return [
-        _order(name, sums) for name, sums in (("bytes", by_bytes), ("operations", by_operations)) if sum(sums[:-1]) > 0
-    ]
-
-
-def _add(sums: list[float], number: float, at_once: float | None, in_order: float | None, observed: float) -> None:
-    if at_once is None or in_order is None:
-        sums[-1] += number
-        return
-    shares = (
-        at_once * observed,
-        max(0.0, in_order - at_once) * observed,
-        max(0.0, 1 - in_order) * observed,
-        1 - observed,
-    )
-    for place, share in enumerate(shares):
-        sums[place] += number * share
-
-
-def _order(name: str, sums: Sequence[float]) -> tuple[None, str, Parts, str]:
-    whole = sum(sums)
-    parts = [
-        (style, number, f"{units.percent(number / whole)} {text}")
-        for (style, text), number in zip(ORDERS, sums, strict=True)
-        if number > 0
-    ]
-    return None, name, _parts(parts, whole), ", ".join(text for _, _, text in parts)
 
 
 def _ranks(late: Sequence[Lateness]) -> list[list[Cell | Meter]]:
@@ -299,7 +217,7 @@ def _files(one: Checkpoint) -> list[list[Cell | Meter]]:
     return table
 
 
-def _row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None) -> list[Cell]:
+def _row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None, longest: float) -> list[Cell | Bars]:
     spent, pattern, limit = one.end_ns - one.start_ns, one.pattern.class_, colours.short_limit(one.verdict)
     own = (rows.location(one) or "") if one.path is None else clean(one.path.removeprefix(folder or ""))
     return [
@@ -309,9 +227,10 @@ def _row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None) -> list[
         number("Step", one.step, str),
         Cell("Job", clean(one.job)),
         number("Duration", spent, units.duration),
-        Cell("Limit", limit, colours.verdict_class(one.verdict)),
-        Cell("Mode", one.mode and one.mode.value),
         number("Blocked", one.stall_ns, units.duration),
+        Cell("Limit", limit, colours.verdict_class(one.verdict)),
+        _account_bars(one, longest),
+        Cell("Mode", one.mode and one.mode.value),
         number("Size", one.bytes, units.size),
         number("Rate", units.speed(one.bytes, spent), units.rate),
         Cell("Pattern", pattern and pattern.value),
@@ -348,7 +267,3 @@ def _limitations(report: Report, every: Iterable[Checkpoint], zone: tzinfo) -> l
         spent = units.duration(gap.end_ns - gap.start_ns)
         sentences.append(f"{spent} from {units.stamp(gap.start_ns, zone)}: {clean_sentence(gap.reason)}")
     return sentences
-
-
-def _left_out(every: Sequence[Checkpoint], most: int) -> str:
-    return "" if len(every) <= most else f"The {most} slowest of {len(every):,} checkpoints."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import Any
 
@@ -13,13 +13,11 @@ from ckptprof.model import Checkpoint
 from ckptprof.report import certainty, diff
 from ckptprof.report.clean import clean
 from ckptprof.report.comparison import Comparison, FigureComparison, KindComparison, LimitCounts, Side
-from ckptprof.report.html import colours
-from ckptprof.report.html.axis import WIDTH
-from ckptprof.report.html.lanes import label
+from ckptprof.report.html import lanes
+from ckptprof.report.html.axis import Axis
+from ckptprof.report.pictures import colours
 from ckptprof.verdicts import Limit
 
-HEIGHT = 60  # of the drawing of a side
-MAX_BLOCKS = 1000  # of a side
 _LEAST_SCALE = 0.05  # the change at the ends of the scale
 
 
@@ -56,7 +54,8 @@ def _kind(one: KindComparison, before: Side, after: Side) -> dict[str, Any]:
         ],
         "limits": [_limit(limit_counts, most) for limit_counts in one.limits if limit_counts.limit is not None],
         "lanes": [
-            (name, list(_blocks(side, length_ns, top))) for name, side in zip(("before", "after"), sides, strict=True)
+            (name, lanes.blocks(side, _axis(side, length_ns), top))
+            for name, side in zip(("before", "after"), sides, strict=True)
         ],
         "top": units.seconds(top),  # the duration at the height of a lane
         "length": units.duration(length_ns),  # the time at its right end
@@ -87,20 +86,6 @@ def _length_ns(side: Sequence[Checkpoint]) -> int:
     return max((one.end_ns for one in side), default=0) - min((one.start_ns for one in side), default=0)
 
 
-def _blocks(side: Sequence[Checkpoint], length_ns: int, top: float) -> Iterable[tuple[float, float, float, str, str]]:
-    """Yield (x, width, y, class, title) of the longest checkpoint at each position, to limit the size of the page.
-
-    x is the start of the checkpoint within its run, the height its duration.
-    """
+def _axis(side: Sequence[Checkpoint], length_ns: int) -> Axis:
     first_ns = min((one.start_ns for one in side), default=0)
-    longest: dict[int, Checkpoint] = {}
-    for one in side:
-        place = (one.start_ns - first_ns) * MAX_BLOCKS // max(1, length_ns)
-        if place not in longest or figures.duration_seconds(one) > figures.duration_seconds(longest[place]):
-            longest[place] = one
-    for one in longest.values():
-        x = (one.start_ns - first_ns) / max(1, length_ns) * WIDTH
-        width = max(0.001, (one.end_ns - one.start_ns) / max(1, length_ns) * WIDTH)
-        y = HEIGHT * (1 - figures.duration_seconds(one) / top) if top > 0 else HEIGHT
-        title = f"{label(one)}: {units.size(one.bytes)} in {units.duration(one.end_ns - one.start_ns)}"
-        yield round(x, 3), round(width, 3) or 0.001, round(y, 2), colours.verdict_class(one.verdict), title
+    return Axis(first_ns, first_ns + length_ns)

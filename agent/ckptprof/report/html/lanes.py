@@ -1,28 +1,33 @@
-"""The lanes of the timeline: saves and restores, blocked training, and data that is not yet durable."""
+"""The lanes of the picture: saves and restores as blocks, ranks, blocked training, and data that is not yet durable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import NamedTuple
+from types import MappingProxyType
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind
+from ckptprof.report import account
 from ckptprof.report.clean import clean, shorten_end
-from ckptprof.report.html import colours
 from ckptprof.report.html.axis import WIDTH, Axis
+from ckptprof.report.outliers import Outlier
+from ckptprof.report.pictures import colours
+from ckptprof.verdicts import JobCost
 
 MAX_CHECKPOINTS = 200  # checkpoints that are listed individually; of more, the slowest
-CELLS = 250  # of lanes that show shares because there are too many bars
-AREA_HEIGHT = 28  # of such a lane
+HEIGHT = 60  # of a lane of blocks
+MAX_BLOCKS = 1000  # of a lane
+MAX_LETTERS = 60  # of limits below a lane
 MAX_BARS = 1500  # of all ranks of a job
 SLOWEST, FASTEST = 16, 4  # ranks that are drawn
 MAX_JOBS = 6
 MAX_ROWS = 4  # of a lane in which bars lie above each other
 _NAME_CELLS = 24
-_OUTLINED = 4.0  # of a width: of less an outline would leave nothing
+_THIN = 14  # height of other lanes
 _SECOND = 1_000_000_000
+_PLURALS = {Kind.SAVE: "saves", Kind.RESTORE: "restores", Kind.COPY: "copies"}
 
 
 @dataclass(frozen=True)
@@ -31,34 +36,27 @@ class Bar:
 
     x: float
     width: float
-    row: int
     style: str  # class
     title: str
     id: int
+    y: float = 2
+    height: float = 10
 
 
 @dataclass(frozen=True)
 class Lane:
-    """A row of the timeline: a name and its bars."""
+    """A row of the picture: a name and its bars."""
 
     name: str
     bars: tuple[Bar, ...]
-    areas: tuple[tuple[str, str], ...] = ()  # class and path of shares, for lanes without single bars
-    number: int = 0  # total number of bars
-    rows: int = 1
+    height: float = _THIN
     note: str = ""
-    scale: str = ""  # the share at the top
-
-
-class _LaneSpan(NamedTuple):
-    """A time range of a checkpoint, the title of its bar, and the row in its lane."""
-
-    of: Checkpoint
-    start_ns: int
-    end_ns: int
-    style: str
-    title: str
-    row: int = 0
+    scale: str = ""  # the duration at the top of blocks
+    lines: tuple[tuple[str, float, str], ...] = ()  # class, height and meaning of lines across blocks
+    facts: tuple[str, ...] = ()  # beside the blocks
+    labels: tuple[tuple[float, str], ...] = ()  # percent of the width, and text, above the blocks
+    letters: tuple[tuple[float, str], ...] = ()  # likewise, below
+    blocked: float | None = None  # the share of its run for which a job was blocked
 
 
 @dataclass(frozen=True)
@@ -72,19 +70,43 @@ class Lateness:
     last: int  # how often no other ended later
 
 
-def lanes(checkpoints: Sequence[Checkpoint], axis: Axis, late: Mapping[str, Sequence[Lateness]]) -> list[Lane]:
-    """Return the lanes from top to bottom; `late`: the ranks of each job."""
+def lanes(
+    checkpoints: Sequence[Checkpoint],
+    axis: Axis,
+    late: Mapping[str, Sequence[Lateness]],
+    outliers: Sequence[Outlier] = (),
+    costs: Mapping[str, JobCost] = MappingProxyType({}),
+) -> list[Lane]:
+    """Return the lanes from top to bottom; `late` and `costs`: the ranks, and the cost, of each job."""
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
         jobs.setdefault(one.job, []).append(one)
     dearest = sorted(jobs, key=lambda job: -sum(one.stall_ns or 0 for one in jobs[job]))
-    made = [_blocked(checkpoints, axis)]
+    made = []
     for job in sorted(dearest[:MAX_JOBS], key=lambda job: jobs[job][0].start_ns):
         name = shorten_end(clean(job), _NAME_CELLS) if len(jobs) > 1 else ""
+        cost = costs.get(job)
+        for kind, title in _PLURALS.items():
+            if mine := [one for one in jobs[job] if one.kind is kind]:
+                made.append(_block_lane(mine, axis, f"{name} {title}".strip(), outliers, cost))
+                cost = None  # once
         made += _rank_lanes(jobs[job], axis, name, late.get(job, ()))
     if others := [one for job in dearest[MAX_JOBS:] for one in jobs[job]]:
-        made.append(_job_lane(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more"))
-    return [*made, *_at_risk(checkpoints, axis)]
+        made.append(_block_lane(others, axis, f"{units.plural(len(jobs) - MAX_JOBS, 'job')} more", outliers, None))
+    return [*made, _blocked(checkpoints, axis), *_at_risk(checkpoints, axis)]
+
+
+def blocks(mine: Sequence[Checkpoint], axis: Axis, top: float, outliers: Container[str] = ()) -> list[Bar]:
+    """Return a block for each checkpoint, as high as its duration, for the slowest of each slice of a long axis."""
+    bars = []
+    for one in _thinned(mine, axis):
+        limit, height = colours.short_limit(one.verdict), HEIGHT * figures.duration_seconds(one) / top if top else 0.0
+        title = f"{label(one)}: {units.size(one.bytes)} in {units.duration(one.end_ns - one.start_ns)}"
+        title += "" if limit is None else f", {limit}"
+        style = colours.verdict_class(one.verdict) + " outlier" * (one.uid in outliers)
+        x, width = axis.span(one.start_ns, one.end_ns)
+        bars.append(Bar(x, width, style, title, one.id, round(HEIGHT - height, 2), round(height, 2)))
+    return bars
 
 
 def slowest(checkpoints: Sequence[Checkpoint], most: int) -> list[Checkpoint]:
@@ -145,21 +167,20 @@ def label(checkpoint: Checkpoint) -> str:
 
 def _rank_lanes(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lateness]) -> list[Lane]:
     if not late:
-        return [_job_lane(mine, axis, job or "checkpoints")]
+        return []
     chosen = late if len(late) <= SLOWEST + FASTEST else [*late[:SLOWEST], *late[-FASTEST:]]
     left_out = len(late) - len(chosen)
     most = min(MAX_CHECKPOINTS, MAX_BARS // len(chosen))
-    drawn = mine if len(mine) <= most else _slowest_per_slice(mine, axis, most)
-    made = [] if len(drawn) == len(mine) else [_job_lane(mine, axis, job or "checkpoints")]
+    drawn = _thinned(mine, axis, most)
     bars: dict[int, list[Bar]] = {one.rank: [] for one in chosen}
     for one in drawn:
         for writer in one.writers:
             if writer.rank in bars and writer.start_ns is not None and writer.end_ns is not None:
                 duration = units.duration(writer.end_ns - writer.start_ns)
                 title = f"{label(one)}, rank {writer.rank}: {units.size(writer.bytes)} in {duration}"
-                at = _LaneSpan(one, writer.start_ns, writer.end_ns, _style(one), title)
-                bars[writer.rank].append(_bar(at, axis))
-    made += [Lane(f"{job} rank {rank}".strip(), tuple(own), number=len(own)) for rank, own in sorted(bars.items())]
+                span = axis.span(writer.start_ns, writer.end_ns)
+                bars[writer.rank].append(Bar(*span, colours.verdict_class(one.verdict), title, one.id))
+    made = [Lane(f"{job} rank {rank}".strip(), tuple(own)) for rank, own in sorted(bars.items())]
     if left_out:
         text = f"not shown: {units.plural(left_out, 'rank')} between the {SLOWEST} slowest and the {FASTEST} fastest"
         made.append(Lane("", (), note=text))
@@ -170,8 +191,10 @@ def _rank_lanes(mine: list[Checkpoint], axis: Axis, job: str, late: Sequence[Lat
     return made
 
 
-def _slowest_per_slice(mine: Iterable[Checkpoint], axis: Axis, most: int) -> list[Checkpoint]:
-    """Return the slowest checkpoint of each slice of the axis: the slowest of all may be close together."""
+def _thinned(mine: Sequence[Checkpoint], axis: Axis, most: int = MAX_BLOCKS) -> Sequence[Checkpoint]:
+    """Return all, or the slowest checkpoint of each slice of the axis: the slowest of all may be close together."""
+    if len(mine) <= most:
+        return mine
     by_slice: dict[int, Checkpoint] = {}
     for one in mine:
         place = (one.start_ns - axis.start_ns) * most // max(1, axis.end_ns - axis.start_ns)
@@ -180,37 +203,83 @@ def _slowest_per_slice(mine: Iterable[Checkpoint], axis: Axis, most: int) -> lis
     return [one for _, one in sorted(by_slice.items())]
 
 
-def _job_lane(mine: Iterable[Checkpoint], axis: Axis, name: str) -> Lane:
-    spans = []
-    for one in mine:
-        limit = colours.short_limit(one.verdict)
-        title = f"{label(one)}: {units.size(one.bytes)} in {units.duration(one.end_ns - one.start_ns)}"
-        title += "" if limit is None else f", {limit}"
-        spans.append(_LaneSpan(one, one.start_ns, one.end_ns, _style(one), title))
-    return _lane(name, spans, axis)
+def _block_lane(
+    mine: Sequence[Checkpoint], axis: Axis, name: str, outliers: Sequence[Outlier], cost: JobCost | None
+) -> Lane:
+    durations = figures.of_complete(mine, figures.duration_seconds)
+    top = max(map(figures.duration_seconds, mine))
+    by_uid = {one.uid: one for one in mine}
+    own = [(one, by_uid[one.uid]) for one in outliers if one.uid in by_uid]
+    bars = blocks(mine, axis, top, {one.uid for one, _ in own})
+    lines = []
+    if len(durations) > 1:
+        usual = figures.median(durations)
+        lines.append(("median", usual, f"median {units.seconds(usual)}"))
+        ceilings = figures.of_complete(mine, _ceiling_seconds)
+        if ceilings and (best := figures.median(ceilings)) <= top:
+            lines.append(("ceiling", best, f"at the ceiling {units.seconds(best)}"))
+    letters = [
+        (_middle(one, axis), colours.OF_LIMIT[colours.shown_limit(one.verdict)].letter)
+        for one in mine
+        if one.verdict is not None and len(mine) <= MAX_LETTERS
+    ]
+    note = ""
+    if len(bars) < len(mine):
+        each = units.duration((axis.end_ns - axis.start_ns) // MAX_BLOCKS)
+        note = f"the slowest checkpoint of each {each}, {len(bars):,} of {units.count(len(mine))}"
+    return Lane(
+        name,
+        tuple(bars),
+        HEIGHT,
+        note,
+        units.seconds(top),
+        tuple((style, round(HEIGHT * (1 - seconds / top), 2), text) for style, seconds, text in lines if top > 0),
+        _lost(cost),
+        tuple((_middle(of, axis), f"{of.kind.value} {of.id}: {one.times:.1f} times the median") for one, of in own[:1]),
+        tuple(letters),
+        None if cost is None else cost.share,
+    )
 
 
-def _blocked(checkpoints: Iterable[Checkpoint], axis: Axis) -> Lane:
-    spans: list[_LaneSpan] = []
-    lengths_only, unknown = 0, 0
-    for one in checkpoints:
-        unknown += one.stall_ns is None
-        lengths_only += bool(one.stall_ns) and not one.blocked
+def _lost(cost: JobCost | None) -> tuple[str, ...]:
+    if cost is None or not cost.stall_seconds:
+        return ()
+    blocked = f"{units.seconds(cost.stall_seconds)} of training lost"
+    if not cost.gpu_seconds or account.is_guessed(cost.gpus, cost.gpus_from):
+        return (blocked,)
+    return blocked, f"{units.seconds(cost.gpu_seconds)} of GPU time"
+
+
+def _middle(one: Checkpoint, axis: Axis) -> float:
+    """Return the middle of a checkpoint in percent of the axis."""
+    return round(axis.x((one.start_ns + one.end_ns) // 2) / WIDTH * 100, 2)
+
+
+def _ceiling_seconds(one: Checkpoint) -> float | None:
+    share = None if one.cost is None else one.cost.ceiling_share
+    return None if share is None else figures.duration_seconds(one) * share
+
+
+def _blocked(checkpoints: Sequence[Checkpoint], axis: Axis) -> Lane:
+    bars: list[Bar] = []
+    lengths_only = sum(bool(one.stall_ns) and not one.blocked for one in checkpoints)
+    unknown = sum(one.stall_ns is None for one in checkpoints)
+    for one in _thinned(checkpoints, axis):
         for span in one.blocked:
             title = f"{label(one)} blocked training for {units.duration(span.end_ns - span.start_ns)}"
-            spans.append(_LaneSpan(one, span.start_ns, span.end_ns, "blocked", title))
+            bars.append(Bar(*axis.span(span.start_ns, span.end_ns), "blocked", title, one.id))
     notes = []
     if lengths_only:
         notes.append(f"{units.plural(lengths_only, 'checkpoint')} not drawn: start of the stall not known")
     if unknown:
         notes.append(f"not observed for {units.plural(unknown, 'checkpoint')}")
-    return _lane("blocked", spans, axis, "; ".join(notes))
+    return Lane("blocked", tuple(bars), note="; ".join(notes))
 
 
-def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
-    risks: list[_LaneSpan] = []
+def _at_risk(checkpoints: Sequence[Checkpoint], axis: Axis) -> list[Lane]:
+    bars: list[Bar] = []
     ends: list[int] = []
-    for one in sorted(checkpoints, key=lambda one: one.start_ns):
+    for one in _thinned(checkpoints, axis):
         at_risk_ns = one.at_risk_ns
         if one.durable_ns is None or not at_risk_ns:
             continue
@@ -219,65 +288,5 @@ def _at_risk(checkpoints: Iterable[Checkpoint], axis: Axis) -> list[Lane]:
         row = min(row, MAX_ROWS - 1)
         ends[row : row + 1] = [one.durable_ns]
         title = f"{label(one)} was complete but not durable for {units.duration(at_risk_ns)}"
-        risks.append(_LaneSpan(one, start_ns, one.durable_ns, "risk", title, row))
-    return [_lane("at risk", risks, axis)] if risks else []
-
-
-def _lane(name: str, drawn: Sequence[_LaneSpan], axis: Axis, note: str = "") -> Lane:
-    """Return a lane; with too many bars, the share of time that each style covers.
-
-    Even thin lines would fill a lane that is empty most of the time.
-    """
-    if len(drawn) <= MAX_CHECKPOINTS:
-        rows = 1 + max((at.row for at in drawn), default=0)
-        return Lane(name, tuple(_bar(at, axis) for at in drawn), (), len(drawn), rows, note)
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for at in drawn:
-        spans.setdefault(at.style, []).append((at.start_ns, at.end_ns))
-    return _shares(name, {style: spans[style] for style in sorted(spans)}, axis, len(drawn), note)
-
-
-def _shares(name: str, spans: Mapping[str, Sequence[tuple[int, int]]], axis: Axis, number: int, note: str = "") -> Lane:
-    reached = [0.0] * CELLS
-    heights = []
-    for style, own in spans.items():
-        reached = [low + share for low, share in zip(reached, _filled(own, axis), strict=True)]
-        heights.append((style, reached))
-    top = max(reached)
-    areas = tuple((style, _area(edge, top)) for style, edge in reversed(heights))  # the next covers what is below it
-    each = f"share of each {units.duration((axis.end_ns - axis.start_ns) // CELLS)}"
-    return Lane(name, (), areas, number, 2, "; ".join(filter(None, (each, note))), units.percent(top))
-
-
-def _area(heights: Sequence[float], top: float) -> str:
-    step, parts, is_open = WIDTH / CELLS, [], False
-    for place, height in enumerate([*heights, 0.0]):
-        if height > 0 and not is_open:
-            parts.append(f"M{step * place:g} {AREA_HEIGHT}")
-        if height > 0:
-            parts.append(f"V{round(AREA_HEIGHT * (1 - height / top), 2):g}H{step * (place + 1):g}")
-        elif is_open:
-            parts.append(f"V{AREA_HEIGHT}z")
-        is_open = height > 0
-    return "".join(parts)
-
-
-def _filled(spans: Iterable[tuple[int, int]], axis: Axis) -> list[float]:
-    filled, reached_ns = [0.0] * CELLS, axis.start_ns
-    cells_per_ns = CELLS / max(1, axis.end_ns - axis.start_ns)
-    for start_ns, end_ns in sorted(spans):
-        from_ns, reached_ns = max(start_ns, reached_ns), max(end_ns, reached_ns)
-        first, end = ((at_ns - axis.start_ns) * cells_per_ns for at_ns in (from_ns, end_ns))
-        for place in range(int(first), min(CELLS, int(end) + 1)):
-            filled[place] += max(0.0, min(end, place + 1) - max(first, place))
-    return filled
-
-
-def _bar(at: _LaneSpan, axis: Axis) -> Bar:
-    x, width = axis.span(at.start_ns, at.end_ns)
-    is_outlined = at.of.kind is Kind.RESTORE and at.style.startswith("limit-") and width >= _OUTLINED
-    return Bar(x, width, at.row, at.style + " restore" * is_outlined, at.title, at.of.id)
-
-
-def _style(one: Checkpoint) -> str:
-    return colours.verdict_class(one.verdict) + (" copy" if one.kind is Kind.COPY else "")
+        bars.append(Bar(*axis.span(start_ns, one.durable_ns), "risk", title, one.id, row * _THIN + 2))
+    return [Lane("at risk", tuple(bars), len(ends) * _THIN)] if bars else []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from ckptprof import units
@@ -10,7 +10,7 @@ from ckptprof.model import Checkpoint, Progress, Stream, Succession
 from ckptprof.report import rows
 from ckptprof.report.clean import clean
 from ckptprof.report.html.axis import Axis
-from ckptprof.report.html.lanes import label, slowest
+from ckptprof.report.html.lanes import label
 
 HEIGHT = 40.0
 MAX_LANES = 16
@@ -24,15 +24,13 @@ STYLES: dict[Succession | None, tuple[str, str]] = {
 SAMPLE = ("look", "position in one sample")
 
 
-def offsets(checkpoints: Sequence[Checkpoint]) -> dict[str, Any] | None:
-    """Return the drawing for the slowest checkpoint with streams; None without any.
+def offsets(one: Checkpoint) -> dict[str, Any] | None:
+    """Return the drawing for a checkpoint; None without streams.
 
     Nothing is drawn between two points, and a sample has no range. The slowest rank comes first.
     """
-    known = [one for one in checkpoints if one.streams]
-    if not known:
+    if not one.streams:
         return None
-    one = slowest(known, 1)[0]
     ends = {writer.pid: writer.end_ns or 0 for writer in one.writers}
     observed = [stream for stream in one.streams if stream.progress]  # the process first that ended last
     observed.sort(key=lambda stream: (-ends.get(stream.pid, 0), stream.pid, -stream.bytes, stream.path))

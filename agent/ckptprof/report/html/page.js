@@ -3,7 +3,7 @@
   const root = document.documentElement, plot = document.querySelector(".plot[data-start]");
   root.classList.add("live");
   if (plot) {
-    const drawings = [...plot.querySelectorAll(".lane svg")], axis = plot.querySelector(".axis svg");
+    const drawings = [...document.querySelectorAll("#timeline .lane svg[viewBox]")], axis = plot.querySelector(".axis svg");
     const written = [...axis.querySelectorAll("text")], all = document.getElementById("all");
     const milliseconds = text => Number(BigInt(text) / 1000n) / 1000;
     const begin = milliseconds(plot.dataset.start), length = milliseconds(plot.dataset.end) - begin;
@@ -40,6 +40,7 @@
       for (const one of drawings) one.setAttribute("viewBox", `${low} 0 ${high - low} ${one.viewBox.baseVal.height}`);
       if (written.length) axis.replaceChildren(...ticks());
       all.hidden = low === 0 && high === 1000;
+      plot.classList.toggle("zoomed", !all.hidden);
     };
     const whole = () => zoom(0, 1000);
     plot.addEventListener("pointerdown", event => {
@@ -83,7 +84,4 @@
       table.append(...bodies);
     });
   }
-  const open = () => document.getElementById(location.hash.slice(1))?.querySelector("details")?.setAttribute("open", "");
-  addEventListener("hashchange", open);
-  open();
 })();

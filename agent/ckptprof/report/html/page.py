@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 
 from ckptprof import __version__, units
 from ckptprof.model import Report
-from ckptprof.report.html import colours
 from ckptprof.report.html.rates import CounterSeries
+from ckptprof.report.pictures import colours
 
 if TYPE_CHECKING:
     from ckptprof.report.comparison import Comparison
@@ -42,7 +42,7 @@ def _laid_out(template: str, page: object) -> str:
     environment = Environment(
         loader=PackageLoader(_HERE, ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    environment.filters |= {"coded": _coded, "heading": _heading}
+    environment.filters |= {"coded": _coded, "heading": _heading, "percent": units.percent}
     style, script = (files(_HERE).joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     style += colours.rules()
     return environment.get_template(template).render(

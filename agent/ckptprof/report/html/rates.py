@@ -1,12 +1,12 @@
-"""The throughput of devices and links during the checkpoints: a small drawing for each, on the axis of the lanes."""
+"""The throughput of devices and links during the checkpoints: a drawing for each, on the axis of the lanes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ckptprof import units
+from ckptprof import figures, units
 from ckptprof.report.clean import clean
 from ckptprof.report.html.axis import Axis
 from ckptprof_collectors.counters import TRANSFER_FIELDS
@@ -15,6 +15,7 @@ HEIGHT = 40.0
 MAX_DRAWN = 6
 MAX_POINTS = 2000  # of a series
 _LEAST_BYTES = 1_000_000  # total: entities with less traffic are not drawn
+_TOP = 0.99  # quantile of the rates above zero: what is higher is clipped
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,35 @@ class Throughput:
     name: str
     scale: str  # the rate at the top
     curves: tuple[Curve, ...]
+    is_under: bool  # the checkpoints lie on it
+    clipped: str  # path of marks where a rate exceeds the top
+    peak: str  # the fastest rate, if it is clipped
+    ceiling: tuple[float, str] | None  # height and rate of what `ckptprof ceiling` measured
 
 
-def throughputs(counted: Iterable[CounterSeries], axis: Axis, gaps: Sequence[tuple[int, int]]) -> list[Throughput]:
-    """Return the devices and links with most traffic, the busiest first; none with less than a megabyte."""
+def throughputs(
+    counted: Iterable[CounterSeries],
+    axis: Axis,
+    gaps: Sequence[tuple[int, int]],
+    under: Container[str] = (),
+    ceiling: float | None = None,
+) -> list[Throughput]:
+    """Return the devices and links with most traffic, those under the checkpoints first, then the busiest.
+
+    Without such devices the busiest counts as one. None has less than a megabyte of traffic. `ceiling`: bytes per
+    second that `ckptprof ceiling` measured on the path of the checkpoints.
+    """
     found = []
     for one in counted:
         spans_of = directions(one, gaps)
         transferred = sum(rate * (end - start) / 1e9 for _, spans in spans_of for start, end, rate in spans)
         if transferred >= _LEAST_BYTES:
             found.append((transferred, one.entity.partition(":")[2], spans_of))
-    found.sort(key=lambda one: (-one[0], one[1]))
-    return [_drawn(name, spans_of, axis) for _, name, spans_of in found[:MAX_DRAWN]]
+    found.sort(key=lambda one: (one[1] not in under, -one[0], one[1]))
+    return [
+        _drawn(name, spans_of, axis, ceiling if name in under else None, is_under=name in under or not place)
+        for place, (_, name, spans_of) in enumerate(found[:MAX_DRAWN])
+    ]
 
 
 Rates = list[tuple[int, int, float]]  # start, end, bytes per second
@@ -88,17 +106,26 @@ def _rates(one: CounterSeries, column: str, size: int, gaps: Sequence[tuple[int,
     return found
 
 
-def _drawn(name: str, rates: list[tuple[str, Rates]], axis: Axis) -> Throughput:
-    top = max(rate for _, spans in rates for _, _, rate in spans)
-    curves = []
+def _drawn(
+    name: str, rates: list[tuple[str, Rates]], axis: Axis, ceiling: float | None, *, is_under: bool
+) -> Throughput:
+    every = [rate for _, spans in rates for _, _, rate in spans if rate > 0]
+    peak, top = max(every), max(figures.quantile(every, _TOP), ceiling or 0.0)
+    curves, clipped = [], ""
     for word, spans in rates:
         inside = [(max(s, axis.start_ns), min(e, axis.end_ns), r) for s, e, r in spans]
         inside = [one for one in inside if one[0] < one[1]]
         transferred = sum(rate * (end - start) / 1e9 for start, end, rate in inside)
-        peak = max((rate for _, _, rate in inside), default=0.0)
-        paths = tuple(_path(piece, axis, top) for piece in _pieces(inside))
-        curves.append(Curve(word, paths, int(transferred), peak))
-    return Throughput(clean(name), units.rate(top), tuple(curves))
+        fastest = max((rate for _, _, rate in inside), default=0.0)
+        pieces = _pieces(inside)
+        clipped += "".join(
+            f"M{axis.x((start + end) // 2):g} 0v4" for piece in pieces for start, end, rate in piece if rate > top
+        )
+        paths = tuple(_path(piece, axis, top) for piece in pieces)
+        curves.append(Curve(word, paths, int(transferred), fastest))
+    line = None if ceiling is None else (round(HEIGHT * (1 - ceiling / top), 2), units.rate(ceiling))
+    peak_text = units.rate(peak) if peak > top else ""
+    return Throughput(clean(name), units.rate(top), tuple(curves), is_under, clipped, peak_text, line)
 
 
 def _pieces(spans: Rates) -> list[Rates]:
@@ -118,6 +145,6 @@ def _pieces(spans: Rates) -> list[Rates]:
 def _path(piece: Rates, axis: Axis, top: float) -> str:
     points = [f"M{axis.x(piece[0][0]):g} {HEIGHT:g}"]
     for _, end, rate in piece:
-        y = round(HEIGHT * (1 - rate / top), 2) if top > 0 else HEIGHT
+        y = round(HEIGHT * max(0.0, 1 - rate / top), 2)
         points.append(f"V{y:g}H{axis.x(end):g}")
     return "".join(points) + f"V{HEIGHT:g}Z"

@@ -18,6 +18,7 @@ from ckptprof.model import Report, Watched
 from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
+from ckptprof.report.pictures import colours
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
 from ckptprof.report.table import GAP, Cell, number, paint, render
 
@@ -105,6 +106,7 @@ def _progress_row(one: Underway, now_ns: int) -> list[Cell]:
     share = None if not one.usual_bytes else min(1.0, one.bytes / one.usual_bytes)
     is_quiet = quiet_ns >= max(_QUIET_NS, spent_ns // _STALE_SHARE)
     full = 0 if share is None else int(share * _BAR)
+    likely = certainty.short_limit(one.so_far) if quiet_ns <= spent_ns else None  # of the time before the quiet
     return [
         Cell("NOW", named(one.job), "bold", cut=shorten_end, minimum=8),
         Cell("KIND", one.kind.value, rows.KIND_STYLE[one.kind], drop=2),
@@ -118,8 +120,7 @@ def _progress_row(one: Underway, now_ns: int) -> list[Cell]:
         number("ELAPSED", spent_ns, units.duration),
         number("IDLE", quiet_ns if is_quiet else None, units.duration, drop=4, optional=True),
         number("STALL", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
-        # the limit is of the time before the quiet
-        Cell("LIKELY", certainty.short_limit(one.so_far) if quiet_ns <= spent_ns else None, drop=2, optional=True),
+        Cell("LIKELY", likely, colours.verdict_style(one.so_far), drop=2, optional=True),
         Cell("PATH", one.path and clean(one.path), drop=7, minimum=11, optional=True),
     ]
 

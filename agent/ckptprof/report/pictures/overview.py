@@ -1,29 +1,29 @@
-"""The picture at the start of a report: the run of its job as one bar, and the duration of each save.
+"""The picture at the start of a report: the course of its job's run, and the duration and limit of each save.
 
-Times that were not observed are not drawn: the bar shows totals, not when they occurred.
+A cell is a share of the run: the height of its block is the share of that time for which training was blocked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
+from itertools import groupby, pairwise
 from typing import NamedTuple
 
 from ckptprof import figures, units
-from ckptprof.model import Checkpoint, Kind, Report, Status
-from ckptprof.report import summary
+from ckptprof.model import Checkpoint, Gap, Interval, Kind, Point, Report, Status
+from ckptprof.report import certainty, summary
 from ckptprof.report.clean import named, pad, shorten_end, width
-from ckptprof.report.pictures.chart import BLOCKS
+from ckptprof.report.pictures import colours
+from ckptprof.report.pictures.chart import BLOCKS, resample
 from ckptprof.report.table import GAP, paint, wrap
 from ckptprof.verdicts import JobCost
 
 BLOCKED, SAVING, COPYING, TRAINING, UNWATCHED = "█", "▓", "░", "─", "·"
-STYLES = {BLOCKED: "red", SAVING: "yellow", COPYING: "blue", TRAINING: "green", UNWATCHED: "dim"}
+STYLES = {BLOCKED: "red", SAVING: "cyan", COPYING: "cyan", TRAINING: "green", UNWATCHED: "dim"}
 _MIN_SAVES = 3  # saves that are a course
 _MOST_CELLS = 100
 _JOB_CELLS = 40
 _MIN_TEXT_CELLS = 30  # minimum cells for a text beside its drawing
-_TINY = 0.005  # of a run: what is not drawn
 _UNKNOWN = "?"
 _NS = 1_000_000_000
 
@@ -57,16 +57,18 @@ def lines(  # noqa: PLR0913 - as a drawing needs
         stalls = [figures.stall_seconds(one) for one in saves]
         top = max((one for one in (*durations, *stalls) if one is not None), default=0.0)
         stall = "Stall" if any(one is not None for one in stalls) else "Modes"
-        rows += [
-            _save_series("Duration", durations, top, line_cells, texts[0]),
-            _save_series(stall, stalls, top, line_cells, texts[1]),
-        ]
+        duration = _save_series("Duration", durations, top, line_cells, texts[0])
+        stalled = _save_series(stall, stalls, top, line_cells, texts[1])
+        if stalled is not None and duration is not None and stalled.drawn == duration.drawn:
+            stalled = stalled._replace(drawn=())  # nothing new
+        rows += [duration, _limits(saves, line_cells), stalled]
     return [line for row in rows if row is not None for line in _laid_out(row, limit, keys, colour=colour)]
 
 
 def _laid_out(row: _PictureRow, limit: int, keys: int, *, colour: bool) -> list[str]:
     head = paint(pad(row.key, keys), "bold", colour=colour)
-    head += "".join(paint(text, style, colour=colour) for text, style in row.drawn)
+    for style, same in groupby(row.drawn, key=lambda piece: piece[1]):
+        head += paint("".join(text for text, _ in same), style, colour=colour)
     used = sum(width(text) for text, _ in row.drawn)
     used += len(GAP) if used else 0
     if limit - keys - used < _MIN_TEXT_CELLS:
@@ -79,41 +81,46 @@ def _run(report: Report, costs: Sequence[JobCost], line_cells: int) -> _PictureR
     cost = next((one for one in costs if one.run_seconds), None)
     if cost is None or not cost.run_seconds:
         return None
-    parts = _parts(report, cost, cost.run_seconds)
-    if not any(seconds for mark, _, seconds in parts if mark in (BLOCKED, SAVING, COPYING)):
-        return None
-    cells = [max(1, round(seconds / cost.run_seconds * line_cells)) if seconds > 0 else 0 for _, _, seconds in parts]
-    largest = cells.index(max(cells))
-    cells[largest] = max(1, cells[largest] + line_cells - sum(cells))  # what is not nothing has one at its cost
-    drawn = tuple((mark * number, STYLES[mark]) for (mark, _, _), number in zip(parts, cells, strict=True) if number)
-    text = ", ".join(f"{mark} {word} {units.seconds(seconds)}" for mark, word, seconds in parts if seconds)
-    of = f" of {shorten_end(named(cost.job), _JOB_CELLS)}" if len(costs) > 1 else ""
-    return _PictureRow("Run", drawn, f"{units.seconds(cost.run_seconds)}{of}: {text}")
-
-
-def _parts(report: Report, cost: JobCost, run_seconds: float) -> list[tuple[str, str, float]]:
-    """Return (mark, word, seconds) of all parts of a run; they add up to it."""
     mine = [one for one in report.checkpoints if one.job == cost.job and one.kind is not Kind.COPY]
     start_ns = min(one.start_ns for one in mine)
-    end_ns = start_ns + round(run_seconds * _NS)
-    copies = [one for one in report.checkpoints if one.kind is Kind.COPY]
-    spans = [(max(start_ns, one.start_ns), min(end_ns, one.end_ns)) for one in copies]
-    last_ns = min(end_ns, max(one.end_ns for one in mine))  # the job may have ended after it
-    gaps = [(max(start_ns, gap.start_ns), min(last_ns, gap.end_ns)) for gap in report.watched.gaps]
-    saving_text = "alongside training" if not cost.stalls_unknown else "saving or restoring"
-    left = run_seconds
-    parts = []
-    for mark, word, seconds in (
-        (BLOCKED, "blocked", cost.stall_seconds or 0.0),
-        (SAVING, saving_text, figures.busy_ns(mine) / _NS - (cost.stall_seconds or 0.0)),
-        (COPYING, "copies", figures.union_ns(spans) / _NS),
-        (UNWATCHED, "not recorded", figures.union_ns(gaps) / _NS),
-    ):
-        spent = min(left, seconds) if seconds > _TINY * run_seconds or mark == BLOCKED else 0.0
-        left -= spent
-        parts.append((mark, word, spent))
-    parts.insert(-1, (TRAINING, "training", left))
-    return parts
+    end_ns = start_ns + round(cost.run_seconds * _NS)
+    spans: dict[str, Iterable[Checkpoint | Gap | Interval]] = {
+        BLOCKED: [span for one in mine for span in one.blocked],
+        SAVING: mine,
+        COPYING: [one for one in report.checkpoints if one.kind is Kind.COPY],
+        UNWATCHED: report.watched.gaps,
+    }
+    points = {mark: [Point(at.start_ns, at.end_ns, at.end_ns - at.start_ns) for at in of] for mark, of in spans.items()}
+    shares = {mark: resample(of, start_ns, end_ns, line_cells) for mark, of in points.items()}
+    marks = [next((mark for mark in shares if shares[mark][n] > 0), TRAINING) for n in range(line_cells)]
+    if not {BLOCKED, SAVING, COPYING} & set(marks):
+        return None
+    cells = [BLOCKS[min(8, max(1, round(shares[mark][n] / _NS * 8)))] if mark == BLOCKED else mark
+             for n, mark in enumerate(marks)]  # fmt: skip
+    drawn = tuple((cell, STYLES[mark]) for cell, mark in zip(cells, marks, strict=True))
+    is_known = all(one.stall_ns is not None and (one.blocked or not one.stall_ns) for one in mine)
+    words = {
+        BLOCKED: f"blocked {units.seconds(cost.stall_seconds or 0.0)}",
+        SAVING: "alongside training" if is_known else "saving or restoring",
+        COPYING: "copies",
+        TRAINING: "training",
+        UNWATCHED: "not recorded",
+    }
+    text = ", ".join(
+        f"{mark} {word}" for mark, word in words.items() if mark in marks or (mark == BLOCKED and cost.stall_seconds)
+    )
+    of_job = f" of {shorten_end(named(cost.job), _JOB_CELLS)}" if len(costs) > 1 else ""
+    return _PictureRow("Run", drawn, f"{units.seconds(cost.run_seconds)}{of_job}: {text}")
+
+
+def _limits(saves: Sequence[Checkpoint], line_cells: int) -> _PictureRow | None:
+    """Return the letter of the limit of each save, below its block; None without verdicts or with too many saves."""
+    limits = [colours.shown_limit(one.verdict) for one in saves]
+    if len(saves) > line_cells or not any(limits):
+        return None
+    drawn = tuple((colours.OF_LIMIT[limit].letter, colours.terminal_style(limit)) for limit in limits)
+    words = [f"{colours.OF_LIMIT[limit].letter} {certainty.account_name(limit)}" for limit in dict.fromkeys(limits)]
+    return _PictureRow("Limit", drawn, ", ".join(words))
 
 
 def _save_series(

@@ -35,7 +35,8 @@ from ckptprof_collectors.privileges import RAISED, forbid_ptrace
 
 if TYPE_CHECKING:
     from ckptprof.export.metrics import Metrics
-    from ckptprof.export.wsgi_pages import Pages, Textfile
+    from ckptprof.export.textfile import Textfile
+    from ckptprof.export.wsgi_pages import Pages
 
 DRAIN_SECONDS = 2.0  # for the last frames
 FINISH_SECONDS = 3.0  # to process them: the next start reports the rest
@@ -201,7 +202,7 @@ class Agent:
     def _textfile(self, pages: Pages) -> Textfile | None:
         if self._options.textfile is None:
             return None
-        from ckptprof.export.wsgi_pages import Textfile  # noqa: PLC0415 - prometheus_client takes 50 ms to import
+        from ckptprof.export.textfile import Textfile  # noqa: PLC0415 - prometheus_client takes 50 ms to import
 
         textfile = Textfile(self._options.textfile, pages, messages.warn)
         textfile.start()

@@ -1,0 +1,77 @@
+"""The checkpoints that took much longer than the median, and why: one definition for terminal, page and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ckptprof import figures, units
+from ckptprof.bounds import Count
+from ckptprof.model import Checkpoint, Kind
+from ckptprof.report import certainty
+from ckptprof.verdicts import Limit
+
+LONGER = 1.5  # times the median of its job and kind: an outlier
+_FEWEST = 3  # minimum number of checkpoints for a median
+_LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
+_WORK = {Limit.NONE: "work that nothing limited", None: "unexplained time"}
+
+
+class Outlier(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that took much longer than the median of its job and kind."""
+
+    id: Count
+    uid: str
+    times: float  # its duration over the median
+    median_seconds: float  # of the complete ones
+    sentence: str  # with what took more time than usual, if known, and its cost
+
+
+def find_outliers(checkpoints: Sequence[Checkpoint]) -> tuple[Outlier, ...]:
+    """Return the outliers, those first that exceed their median by most seconds."""
+    groups: dict[tuple[str, Kind], list[Checkpoint]] = {}
+    for one in figures.complete(checkpoints):
+        groups.setdefault((one.job, one.kind), []).append(one)
+    found = [pair for group in groups.values() if len(group) >= _FEWEST for pair in _outliers_of(group)]
+    return tuple(outlier for _, outlier in sorted(found, key=lambda pair: -pair[0]))
+
+
+def _outliers_of(group: Sequence[Checkpoint]) -> list[tuple[float, Outlier]]:
+    usual = figures.median(map(figures.duration_seconds, group))
+    slow = [
+        one
+        for one in group
+        if figures.duration_seconds(one) >= max(LONGER * usual, usual + _LEAST_SECONDS) and usual > 0
+    ]
+    if not slow:
+        return []
+    size = figures.median(one.bytes for one in group)
+    parts = [_seconds_by_limit(one) for one in group if one.verdict is not None]
+    medians = {
+        limit: figures.median(own.get(limit, 0.0) for own in parts) for limit in {k for own in parts for k in own}
+    }
+    return [(figures.duration_seconds(one) - usual, _outlier(one, usual, size, medians)) for one in slow]
+
+
+def _outlier(one: Checkpoint, usual: float, size: float, medians: Mapping[Limit | None, float]) -> Outlier:
+    spent, own = figures.duration_seconds(one), _seconds_by_limit(one)
+    name = f"{one.kind.value} {one.id}" if one.id else f"a {one.kind.value}"
+    name += "" if one.step is None else f", step {one.step},"
+    text = f"{name} took {units.seconds(spent)}, {spent / usual:.1f} times the median"
+    most = max(own, key=lambda limit: own[limit] - medians[limit], default=None)
+    if one.bytes >= LONGER * size:
+        text += f", because of its size: {units.size(one.bytes)} instead of {units.size(round(size))}"
+    elif own and own[most] > medians[most]:
+        work = _WORK.get(most) or certainty.account_name(most)
+        text += f", because of {work}: {units.seconds(own[most])} instead of {units.seconds(medians[most])}"
+    if one.stall_ns:
+        text += f"; training was blocked for {units.duration(one.stall_ns)}"
+    return Outlier(id=one.id, uid=one.uid, times=spent / usual, median_seconds=usual, sentence=text)
+
+
+def _seconds_by_limit(one: Checkpoint) -> dict[Limit | None, float]:
+    own: dict[Limit | None, float] = {}
+    for part in () if one.verdict is None else one.verdict.accounts:
+        own[part.limit] = own.get(part.limit, 0.0) + part.seconds
+    return own
