@@ -161,7 +161,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Overhead(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Bytes written in addition to the checkpoint itself."""
 
-    reason: Annotated[str, one_of("staging", "copy", "consolidation", "rewrite")]
+    reason: Annotated[str, one_of("staging", "copy", "consolidation", "duplicate", "rewrite")]
     bytes: Count
     text: str  # description of the observation
 

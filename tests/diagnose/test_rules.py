@@ -137,7 +137,7 @@ def test_bytes_written_twice_are_named_before_the_device() -> None:
     """Staging and duplicates have remedies of their own."""
     at = thread(Level.TRACE, 20, copy=1, sync=19)
     slow = measured(at, devices=(device(20, busy_seconds=19),))
-    for reason, name in (("staging", "staging-copy"), ("copy", "saved-twice"), ("consolidation", "joined")):
+    for reason, name in (("staging", "staging-copy"), ("duplicate", "saved-twice"), ("consolidation", "joined")):
         more = (Overhead(reason=reason, bytes=GIB, text="twice"),)
         assert cause(save(Level.TRACE, 20, slow, overheads=more)) == name
     assert cause(save(Level.TRACE, 20, slow)) == "slow-device"

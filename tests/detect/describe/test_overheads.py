@@ -107,6 +107,26 @@ def test_staging_and_a_copy_make_four_times_the_bytes() -> None:
     assert (found.written_bytes, found.unique_bytes) == (400 * MIB, 100 * MIB)
 
 
+def test_a_second_folder_of_the_same_files_is_a_duplicate() -> None:
+    """Equal names and sizes, more than one, by one process."""
+    parts = [
+        part_of(f"/out/{folder}/{name}", size * MIB)
+        for folder in ("checkpoint-10", "export-10")
+        for name, size in (("model.safetensors", 100), ("optimizer.pt", 200), ("config.json", 1))
+    ]
+    assert reasons(amplified(*parts)) == {"duplicate": 301 * MIB}
+
+
+def test_alike_parts_of_one_checkpoint_are_no_duplicates() -> None:
+    """The weights and their average, as diffusers saves them, have the same names and sizes, and other values."""
+    parts = [
+        part_of(f"/out/checkpoint-10/{folder}/diffusion_pytorch_model-{n:05d}-of-00002.safetensors", 50 * MIB)
+        for folder in ("unet", "unet_ema")
+        for n in (1, 2)
+    ]
+    assert reasons(amplified(*parts)) == {}
+
+
 def test_what_is_written_over_itself_is_a_rewrite() -> None:
     """More bytes than the file has; a header that is filled in at the end is not told."""
     assert reasons(amplified(part_of("/ckpt/a.bin", 100 * MIB, moved=150 * MIB))) == {"rewrite": 50 * MIB}

@@ -49,6 +49,7 @@ def measure_amplification(candidate: Candidate, known: Knowledge) -> Amplificati
     for reason, text, find in (
         ("copy", "written in full under a further name", find_copies),
         ("consolidation", "joined from the others", partial(_joined, known=known)),
+        ("duplicate", "written in full to a second folder", _duplicates),
     ):
         explained_parts = find(unexplained)
         if explained_bytes := sum(part.bytes for part in explained_parts):
@@ -141,3 +142,13 @@ def _joined(parts: list[Transfer], known: Knowledge) -> list[Transfer]:
     readings = known.transfers.recent.readings_of(process, files, span)
     read = max(sum(one.size_in_use for one in readings), known.world.histories[process].returned_bytes(*span))
     return joined if read >= MOST_SHARE * sums[place] else []
+
+
+def _duplicates(parts: list[Transfer]) -> list[Transfer]:
+    """Files written to two checkpoints, equal in name and size; two folders of one checkpoint are parts of it."""
+    pairs: dict[tuple[str, str], list[Transfer]] = {}
+    for first, *others in _groups_of_equal(parts, lambda part: (part.file_name, part.bytes)):
+        for later in others:
+            if later.name.directory != first.name.directory:
+                pairs.setdefault((first.folder, later.folder), []).append(later)
+    return [part for pair in pairs.values() if len(pair) > 1 for part in pair]

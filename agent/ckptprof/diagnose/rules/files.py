@@ -152,7 +152,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="saved-twice",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
-        saving=extra_writes("copy"),
+        saving=extra_writes("duplicate", "copy"),
         remedy="write it once, and create its second name as a link; write replicated state once",
         remedies={
             "lightning": 'Lightning `ModelCheckpoint(save_last="link")`; write replicated state once',
