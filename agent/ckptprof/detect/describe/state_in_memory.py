@@ -19,7 +19,7 @@ class StateInMemory:
 
     def __init__(self, world: World, process: ProcessKey, end_ns: int, *, spins: bool) -> None:
         """`spins`: it busy-waits for its GPU, from which its state is copied."""
-        self._trainers, self._usage = world.trainers, world.usage
+        self._trainers, self._usage, self._history = world.trainers, world.usage, world.histories[process]
         self._process, self._end_ns, self._spins = process, end_ns, spins
         self.copy_buffer_bytes = 0  # of memory in which it copied its state
 
@@ -63,8 +63,8 @@ class StateInMemory:
         changes = [one for one in changes if one.start_ns >= since_ns]
 
         def read_bytes(start_ns: int, end_ns: int) -> int:
-            read = recent.transfers_between(self._process, start_ns, end_ns, writes=False)
-            return sum(one.size_in_use for one in read)
+            in_files = recent.transfers_between(self._process, start_ns, end_ns, writes=False)
+            return self._history.returned_bytes(start_ns, end_ns) if in_files else 0  # else from pipes
 
         build_span = find_build_before(changes, first_ns, self._end_ns, size, read_bytes)
         self.copy_buffer_bytes = 0 if build_span is None else size
