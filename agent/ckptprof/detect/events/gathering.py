@@ -117,15 +117,18 @@ class CandidateGatherer:
 
     def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
         """Find who only reads what others of its job just wrote, and writes less: if as much, it joins or copies it."""
-        writers: dict[str, dict[FileKey, set[ProcessKey]]] = {}
         by_process: dict[ProcessKey, list[Transfer]] = {}
         for one in written:
             by_process.setdefault(one.process, []).append(one)
-            writers.setdefault(self._jobs.job_of(one.process), {}).setdefault(one.file, set()).add(one.process)
-        found, in_jobs = set[ProcessKey](), Counter(map(self._jobs.job_of, by_process))
-        for process, own in by_process.items():
-            if in_jobs[job := self._jobs.job_of(process)] < 2:
-                continue
+        found, jobs = set[ProcessKey](), {process: self._jobs.job_of(process) for process in by_process}
+        in_jobs = Counter(jobs.values())
+        sharing = [process for process, job in jobs.items() if in_jobs[job] > 1]
+        writers: dict[str, dict[FileKey, set[ProcessKey]]] = {}
+        for process in sharing:
+            for one in by_process[process]:
+                writers.setdefault(jobs[process], {}).setdefault(one.file, set()).add(process)
+        for process in sharing:
+            own, job = by_process[process], jobs[process]
             span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
             readings = self._recent.readings_of(process, writers[job], span)
             others = [one for one in readings if process not in writers[job][one.file]]
