@@ -494,7 +494,11 @@ def test_what_training_was_held_for_before_the_first_byte_is_gather_or_staging(l
     under = (device(2, 64 * MIB),)
     came = held(20, received_bytes=GIB, grown_bytes=GIB, growing_ns=ns(20))
     verdict = told(save(level, 2, measured(at, before=came, devices=under), ranks=4))
-    assert (verdict.limit, verdict.expected_seconds) == (Limit.GATHER, pytest.approx(2, rel=0.05))
+    assert (verdict.limit, verdict.expected_seconds) == (Limit.GATHER, pytest.approx(0.5, rel=0.05))
+    part = held(1.5, received_bytes=GIB // 2, grown_bytes=GIB, growing_ns=ns(1))  # less than the copying
+    verdict = told(save(level, 2, measured(at, before=part, devices=under), ranks=2))
+    assert (verdict.limit, verdict.expected_seconds) == (Limit.GATHER, pytest.approx(1, rel=0.05))
+    assert sum(one.seconds for one in verdict.accounts if one.limit is Limit.NONE) == pytest.approx(1, rel=0.05)
     grew = held(20, received_bytes=0, grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
     long = {"stall_ns": ns(22)}
     assert told(save(level, 2, measured(at, before=grew, devices=under), **long)).limit is Limit.STAGING
@@ -663,31 +667,25 @@ def test_no_page_faults_are_promised_to_be_faster_than_memory(shown: float, expe
 
 
 @pytest.mark.parametrize(
-    ("requests", "shown_requests", "expected", "bound"),
-    [
-        (GIB >> 12, 4096, GIB / 1e9, "the device, whose rate in large requests is not known"),
-        (GIB >> 12, MIB, GIB / 0.5e9, "the device"),
-        (GIB >> 20, MIB, GIB / 0.8e9, "the device"),
-    ],
+    ("requests", "shown", "expected"), [(GIB >> 12, 4096, 1e9), (GIB >> 12, MIB, 0.5e9), (GIB >> 20, MIB, 0.8e9)]
 )
-def test_small_requests_show_no_rate_of_large_ones(
-    requests: int, shown_requests: float, expected: float, bound: str
-) -> None:
+def test_small_requests_show_no_rate_of_large_ones(requests: int, shown: float, expected: float) -> None:
     """However busy the device was with them: the rate of large ones is one that was seen, else that of memory."""
+    gained = pytest.approx(GIB / expected, rel=0.02), expected == 1e9
     read = device(
         20, 0, read_bytes=GIB, reads=requests, busy_seconds=GIB / 0.8e9, peak_bytes_per_second=60e6,
-        shown_bytes_per_second=0.5e9, shown_request_bytes=shown_requests,
+        shown_bytes_per_second=0.5e9, shown_request_bytes=shown,
     )  # fmt: skip
     faults = (process(major_faults=250_000, faulted_bytes=GIB),)
     at = thread(Level.POLL, 20, other={"fault": 20})
     mapped = Pattern(class_=None, mapped_share_bytes=1.0)
     verdict = told(restore(Level.POLL, 20, measured(at, processes=faults, devices=(read,)), pattern=mapped))
-    assert (verdict.expected_seconds, verdict.capped_by) == (pytest.approx(expected, rel=0.02), bound)
+    assert (verdict.expected_seconds, "is not known" in str(verdict.capped_by)) == gained
 
     direct = Pattern(class_=None, direct_share_bytes=1.0, median_operation_bytes=GIB // requests)
     called = thread(Level.TRACE, 20, data=20)
     verdict = told(restore(Level.TRACE, 20, measured(called, devices=(read,)), pattern=direct))
-    assert (verdict.expected_seconds, verdict.capped_by) == (pytest.approx(expected, rel=0.02), bound)
+    assert (verdict.expected_seconds, "is not known" in str(verdict.capped_by)) == gained
 
 
 @pytest.mark.parametrize(("of_moved", "is_known"), [(0.7, True), (0.8, False), (1.2, False), (1.35, True)])

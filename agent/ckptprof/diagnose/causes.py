@@ -118,9 +118,7 @@ class AttributedTime:
     limit: Limit | None  # None: unexplained time
     seconds: float
     text: str  # for users
-    single_writer: str | None = (
-        None  # the single writer of several ranks, in words: more writers would have shared the work
-    )
+    single_writer: str | None = None  # in words, where more writers of several ranks would have shared the work
     runnable: float = 0.0  # of these seconds, waiting for a CPU
     work: Cause | None = None  # of a wait for a CPU: the work that waited
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.network_evidence import could_bypass_cache
-from ckptprof.diagnose.accounts.outside import deletion_text
+from ckptprof.diagnose.accounts.outside import arrived_share, deletion_text
 from ckptprof.diagnose.accounts.parts import IDLE, RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share
-from ckptprof.diagnose.accounts.ranks import LateRank
+from ckptprof.diagnose.accounts.ranks import LateRank, single_writer
 from ckptprof.diagnose.accounts.storage_waits import resolve, throttle
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause, Wait
 from ckptprof.diagnose.context import MOST, NS, SLIGHT, CheckpointContext, or_zero, seconds
@@ -180,11 +180,8 @@ def faults(inputs: ClaimInputs, parts: Parts) -> Claim:
     if not context.is_mapped or context.is_save:
         return Claim(parts)
     asleep = parts.of(Part.FAULT, Part.REST, Part.DATA)
-    if (
-        asleep > 0
-        and context.is_remote
-        and resolve(context, data=asleep, sync=0.0, waiting=asleep).limit is Limit.NETWORK
-    ):
+    far = resolve(context, data=asleep, sync=0.0, waiting=asleep) if context.is_remote and asleep > 0 else None
+    if far is not None and far.limit is Limit.NETWORK:
         on_cpu = parts.of(Part.KERNEL, Part.COPY)
         return Claim(parts.without(*MAPPED).plus({Part.DATA: asleep, Part.COPY: on_cpu}))
     major = sum(or_zero(one.major_faults) for one in context.measures.processes)
@@ -194,10 +191,8 @@ def faults(inputs: ClaimInputs, parts: Parts) -> Claim:
     if spent <= 0:
         return Claim(left)
     wakeups, left = left.claim(_wakeup_seconds(left, spent), Part.QUEUED)
-    text = (
-        f"in {plural(int(major), 'major page fault')} of a mapped file" if major else "in page faults of a mapped file"
-    )
-    return _claimed(left, Cause.FAULTS, Limit.PAGE_FAULT, spent + wakeups, text)
+    text = plural(int(major), "major page fault") if major else "page faults"
+    return _claimed(left, Cause.FAULTS, Limit.PAGE_FAULT, spent + wakeups, f"in {text} of a mapped file")
 
 
 def _wakeup_seconds(parts: Parts, asleep: float) -> float:
@@ -238,10 +233,14 @@ def copying(inputs: ClaimInputs, parts: Parts) -> Claim:
     way = "into" if context.is_save else "out of"
     passed_by = could_bypass_cache(context)
     slow = context.is_save and (speed < MEMORY_SPEED or passed_by)
-    text = f"copying {way} the page cache at {rate(speed)}" + (
-        ", while its servers were mostly idle" if passed_by else ""
-    )
-    return _claimed(left, Cause.COPYING, Limit.PAGE_CACHE if slow else Limit.NONE, spent, text)
+    text = f"copying {way} the page cache at {rate(speed)}"
+    if slow:
+        idle = ", while its servers were mostly idle" if passed_by else ""
+        return _claimed(left, Cause.COPYING, Limit.PAGE_CACHE, spent, f"{text}{idle}")
+    only = single_writer(context)  # of what it received, other ranks would have copied their part at the same time
+    gathered = spent * min(arrived_share(context), 1 - 1 / only.workers) if only is not None else 0.0
+    of_others = AttributedTime(Cause.STATE_RECEIVED, Limit.GATHER, gathered, f"{text} what other ranks had sent")
+    return Claim(left, (AttributedTime(Cause.COPYING, Limit.NONE, spent - gathered, text), of_others))
 
 
 def own_code(inputs: ClaimInputs, parts: Parts) -> Claim:
@@ -268,9 +267,7 @@ def _own_code_text(context: CheckpointContext, thread: ThreadMeasure | None) -> 
     stacks = (context.stacks(thread.pid) if thread is not None else None) or context.stacks()
     own = {name: stacks[name] for name in ("crc", "compress", "pickle", "copy", "gather") if stacks.get(name)}
     if not own:
-        return (
-            "in its own code (pickling, checksums, compression)" if context.is_save else "in its own code (unpickling)"
-        )
+        return f"in its own code ({'pickling, checksums, compression' if context.is_save else 'unpickling'})"
     name = max(own, key=lambda one: own[one])
     words = {
         "crc": "in zip CRC32" if context.is_save else "in checksums",
@@ -319,11 +316,8 @@ def lock(inputs: ClaimInputs, parts: Parts) -> Claim:
     worked = others_busy >= max(_LOCKED_SECONDS, max(SLIGHT, _WORKED * cpu_share(thread)) * waited)
     if not worked or not (one_core or is_blocking):
         return Claim(parts)  # while training continues, the other threads need not work for the waiting one
-    how = (
-        "were running (all threads together used one core)"
-        if one_core
-        else f"used {others_busy / context.span:.1f} cores"
-    )
+    how = f"used {others_busy / context.span:.1f} cores"
+    how = "were running (all threads together used one core)" if one_core else how
     text = f"waiting for other threads of its process, which {how}"
     return _claimed(parts.without(Part.LOCK), Cause.LOCK if one_core else Cause.THREADS, Limit.SERIALIZE, waited, text)
 

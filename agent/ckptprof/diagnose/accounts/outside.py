@@ -18,11 +18,9 @@ _LEAST_SECONDS = 0.01
 _UNKNOWN_CAUSE = "blocked before the first byte, cause unknown"
 _MIN_UNKNOWN_SECONDS = 1.0  # shorter time may be noise of the host, and is left out
 _MIN_STATE_SHARE = 0.3  # of the checkpoint's bytes
-_BUSY = 0.5  # cores
+_BUSY = 0.5  # cores of what pickles, compresses or computes checksums
 _COPIES = 2.0  # a copy of the state is at most this many times larger than the written bytes
-_COMPUTES = 0.7  # cores
 _PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
-_PACKING_CORES = 0.5  # above it the program compresses, or computes checksums
 
 
 def deletion(context: CheckpointContext) -> tuple[float, float]:
@@ -66,15 +64,17 @@ def blocked_before(context: CheckpointContext) -> float:
     first_ns = max(first_ns, context.checkpoint.start_ns)
     inside = min(first_ns - context.checkpoint.start_ns, context.checkpoint.end_ns - context.checkpoint.start_ns) / NS
     blocked = max(0.0, (seconds(before.blocked_ns) or 0.0) - max(0.0, inside))
-    return min(blocked, _max_blocked(context, state_arrived=_state_arrived(context, before)))
+    return min(blocked, _max_blocked(context))
 
 
-def _state_arrived(context: CheckpointContext, before: BeforeMeasure) -> bool:
-    few = single_writer(context) is not None or context.ranks_here == 1
-    return few and or_zero(before.received_bytes) >= _MIN_STATE_SHARE * max(1.0, context.checkpoint.bytes)
+def arrived_share(context: CheckpointContext) -> float:
+    """Return the share of the bytes that came over the network before the first byte; 0 if there was no such state."""
+    few, before = single_writer(context) is not None or context.ranks_here == 1, context.measures.before
+    share = or_zero(before and before.received_bytes) / max(1.0, context.checkpoint.bytes)
+    return min(1.0, share) if few and share >= _MIN_STATE_SHARE else 0.0
 
 
-def _max_blocked(context: CheckpointContext, *, state_arrived: bool) -> float:
+def _max_blocked(context: CheckpointContext) -> float:
     """Return the maximum time that training can have been blocked before the start.
 
     It starts at the end of the previous save that blocked training. Unless one rank received the state of the others,
@@ -88,7 +88,7 @@ def _max_blocked(context: CheckpointContext, *, state_arrived: bool) -> float:
     stall = stall_seconds(context.checkpoint)
     if stall is None:
         return 0.0
-    if state_arrived and context.ranks > 1:
+    if arrived_share(context) and context.ranks > 1:
         return most
     after = deletion(context)[1] + or_zero(seconds(context.measures.packed_ns))
     return min(most, stall if context.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
@@ -111,17 +111,17 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
     blocked_whole = seconds(before.blocked_ns) or blocked
     counted = min(1.0, blocked / blocked_whole) if blocked_whole else 1.0  # share of the time
     grown = or_zero(before.grown_bytes) * counted
-    wanted = max(_cores(before), or_zero(before.runnable_share) * had_cpu)  # cores
-    if _state_arrived(context, before) and (context.ranks > 1 or wanted < _BUSY * had_cpu):
+    computes = max(_cores(before), or_zero(before.runnable_share) * had_cpu) >= _BUSY * had_cpu
+    if arrived_share(context) and (context.ranks > 1 or not computes):
         text = f"blocked before the first byte, while {size(or_zero(before.received_bytes))} arrived over the network"
         return [*found, AttributedTime(Cause.STATE_RECEIVED_BEFORE, Limit.GATHER, blocked, text)]
     if grown >= _MIN_STATE_SHARE * whole:
-        growth = _grown(context, before, blocked, grown, computes=wanted >= _COMPUTES * had_cpu)
+        growth = _grown(context, before, blocked, grown, computes=computes)
         found.append(growth)
         blocked -= growth.seconds
     if blocked <= 0:
         return found
-    if wanted >= _BUSY * had_cpu:
+    if computes:
         many = or_zero(context.checkpoint.ranks) >= 2 and before.helpers_busy is None
         worker = "the writing process" if before.helpers_busy is None else "child processes that produced the data"
         text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {worker}"
@@ -175,7 +175,7 @@ def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:
 def packed(context: CheckpointContext, had_cpu: float) -> AttributedTime:
     """Return the account of the wait for child programs that read a save: serialisation if they used a CPU."""
     spent = or_zero(seconds(context.measures.packed_ns))
-    computes = or_zero(context.measures.packing_busy) >= _PACKING_CORES * had_cpu
+    computes = or_zero(context.measures.packing_busy) >= _BUSY * had_cpu
     text = "waiting for its own programs that read the saved files"
     text += " and pack them" if computes else ""
     return AttributedTime(Cause.PACKED, Limit.SERIALIZE if computes else None, spent, text)

@@ -14,10 +14,7 @@ from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
 
 _ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by samples, outside calls
-_SAMPLE_NAMES = {
-    **{part: part.value for part in (*CALLS, *_ASLEEP)},
-    Part.REST: "other",
-}  # the name of a part in samples
+_SAMPLE_NAMES = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # of a part
 _LITTLE = 0.2  # of the span: a shorter remainder cannot change a verdict
 _PIECES = 16  # of the path, at most
 _MIN_WRITER_SHARE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
@@ -139,13 +136,7 @@ def _polled(thread: ThreadMeasure, whole: float) -> ThreadBreakdown:
         blocked = min(left, seconds(thread.block_delay_ns) or 0.0)
         parts |= {Part.DATA: blocked, Part.REST: left - blocked}
     known = bool(asleep_samples) or left < _LITTLE * whole or bool(parts.get(Part.DATA))
-    return ThreadBreakdown(
-        Parts(parts),
-        is_exact=False,
-        samples=int(samples),
-        cpu_known=cpu_known,
-        calls_known=known,
-    )
+    return ThreadBreakdown(Parts(parts), is_exact=False, samples=int(samples), cpu_known=cpu_known, calls_known=known)
 
 
 @dataclass(frozen=True)

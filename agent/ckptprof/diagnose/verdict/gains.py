@@ -148,6 +148,5 @@ def _read_floor(found: Accounting) -> tuple[float, str | None]:
     best = _best_rate(context)
     if best is not None and best > _FASTER * now:
         return transferred / min(best, _MAPPED), "the device"
-    return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), (
-        _UNKNOWN if _has_small_requests(context) else "copying out of the page cache"
-    )
+    name = _UNKNOWN if _has_small_requests(context) else "copying out of the page cache"
+    return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), name

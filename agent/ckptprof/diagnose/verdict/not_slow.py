@@ -98,11 +98,9 @@ def _at_ceiling(found: Accounting, limit: Limit) -> str | None:
     shown, peak = (below.shown_bytes_per_second, below.peak_bytes_per_second) if below is not None else (None, None)
     if shown is None or context.is_remote:
         shown = max(or_zero(shown), or_zero(peak))
-    now = (
-        rate_of(or_zero(context.link_bytes), found.waiting)
-        if context.is_remote
-        else or_zero(context.rate_of_device(context.device))
-    )
+    now = or_zero(context.rate_of_device(context.device))
+    if context.is_remote:
+        now = rate_of(or_zero(context.link_bytes), found.waiting)
     if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
         return f"{rate(min(now, shown))}, the highest rate observed on this path"
     return None
