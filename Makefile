@@ -29,7 +29,6 @@ SHELL := /bin/bash
 
 TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
-RECORDING = $(or $(DB),$$(echo .build/picture/*/ckptprof.db))
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
 .PHONY: help demo test certain live steady check shadow vm weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
@@ -40,10 +39,8 @@ help: ## list the targets
 demo: $(DEMO_VENV)/.installed ## watch a real training run and its restart, under two minutes; FRAMEWORK=torch for PyTorch
 	$(DEMO_VENV)/bin/python examples/demo.py --framework $(FRAMEWORK) $(DEMO_FLAGS)
 
-picture: $(VENV)/.installed ## renew the pictures of README and docs/page.md from a recording of the demo; needs chromium; DB=FILE uses that
-	$(if $(DB),,rm -rf .build/picture && $(VENV)/bin/python examples/demo.py --work .build/picture)
-	CKPTPROF_DB=$(RECORDING) $(VENV)/bin/python examples/terminal.py $(PICTURES)/report.svg report
-	CKPTPROF_DB=$(RECORDING) $(VENV)/bin/python examples/picture.py $(PICTURES)/report.png
+picture: $(VENV)/.installed ## renew the pictures of README and docs/page.md from a planted recording (root, cgroup v1); needs chromium; DB=FILE uses that
+	$(VENV)/bin/python examples/pictures.py $(PICTURES) $(DB)
 
 test: certain live ## the whole suite; as root with the tests that need root
 

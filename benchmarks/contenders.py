@@ -193,14 +193,14 @@ class Contender:
         return rss, pss
 
     def alone_bytes(self) -> int:
-        """Return the PSS that all its processes would have if nobody else mapped what they map."""
+        """Return the PSS that all its processes would have if nobody else mapped what they map; a ring counts once."""
         own, files = 0, {}
         for pid in tree(self.process.pid):
             with contextlib.suppress(OSError):
                 for found in _MAPPING.finditer(Path(f"/proc/{pid}/smaps").read_text()):
                     name, resident, anonymous = found["name"], int(found["rss"]), int(found["anonymous"])
                     own += anonymous
-                    files[name] = max(files.get(name, 0), resident - anonymous)
+                    files[name] = max(files.get(name, 0), (resident - anonymous) // (1 + name.endswith("bpf-map")))
         return (own + sum(files.values())) << 10
 
 

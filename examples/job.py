@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -64,7 +65,15 @@ def run(make: Callable[[float], Trainer], suffixes: Mapping[str, str], descripti
         path = options.dir / f"ckpt_{trainer.step:08d}{suffixes[options.format]}"
         with log.event("save", step=trainer.step, path=path, format_=options.format):
             trainer.write(path, options.format)
+            if options.sync:
+                _sync(path)
         remove_all_but(options.dir, options.keep)
+
+
+def _sync(path: Path) -> None:
+    for file in [path] if path.is_file() else path.iterdir():
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
 
 
 def _train(trainer: Trainer, steps: int, seconds: float) -> None:
@@ -83,6 +92,7 @@ def _parse(suffixes: Mapping[str, str], description: str | None) -> argparse.Nam
     parser.add_argument("--size-mb", type=float, default=256, help="megabytes of one checkpoint, about")
     parser.add_argument("--steps-between", type=int, default=3, help="training steps between two saves, at least")
     parser.add_argument("--interval", type=float, default=2.0, help="seconds of training between two saves, at least")
+    parser.add_argument("--sync", action="store_true", help="fsync each checkpoint")
     parser.add_argument("--resume", action="store_true", help="restore the newest checkpoint first")
     parser.add_argument("--keep", type=int, default=2, help="how many checkpoints stay on disk")
     parser.add_argument("--truth", type=Path, help="log every save and restore here as JSON lines")

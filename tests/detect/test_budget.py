@@ -16,7 +16,7 @@ from ckptprof.detect.pipeline import Detector
 from ckptprof_collectors.samples import Frame, ProcessInfo, Sample, SocketTraffic
 
 _EACH = 1000  # files of one second
-_BUDGET_BYTES = 16_000_000
+_BUDGET_BYTES = 8_000_000
 _TOOL = ProcessInfo(200, 2000, 10, 1000, "tar", "tar", (), {}, "/user.slice")
 
 

@@ -14,7 +14,7 @@ from tests.diagnose.hand import GIB, START_NS, device, measured, ns, save, threa
 from ckptprof.diagnose.accounts.accounts import ORDER, account
 from ckptprof.diagnose.accounts.claims import ClaimInputs
 from ckptprof.diagnose.accounts.path import critical
-from ckptprof.diagnose.context import gather_context
+from ckptprof.diagnose.context import SLIGHT, gather_context
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.verdict import totals
@@ -166,7 +166,7 @@ def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
         assert told.capped_by != limit.value
         if limit in (Limit.CPU, Limit.SERIALIZE) and "device" not in (told.capped_by or ""):
             assert expected == pytest.approx(found.seconds - own, abs=1e-6) or limit is Limit.SERIALIZE
-        if limit is Limit.SERIALIZE and found.waiting > 0.05 * found.seconds:
+        if limit is Limit.SERIALIZE and found.waiting > SLIGHT * found.seconds:
             assert expected >= min(GIB / max(shown, 10 * GIB / whole), found.seconds) - 1e-6
 
 

@@ -93,10 +93,12 @@ def test_it_reaches_no_address_that_is_not_allowed(machine: Machine) -> None:
     """A store on loopback is none of those."""
     if not machine.filters_addresses():
         pytest.skip("systemd has no unified hierarchy of cgroups here, and filters no addresses")
+    train(machine)  # without a checkpoint it has nothing to send
     to(machine, "s3://fleet/site?scheme=http&endpoint_override=127.0.0.1%%3A9", "Environment=AWS_MAX_ATTEMPTS=1")
-
-    assert not ship(machine)
-    to(machine, f"/{FLEET}")
+    try:
+        assert not ship(machine)
+    finally:
+        to(machine, f"/{FLEET}")
 
 
 def test_it_is_little_exposed(machine: Machine) -> None:

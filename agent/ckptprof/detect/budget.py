@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ckptprof.detect.events.detection_knowledge import Knowledge
 
-BUDGET_BYTES = 16_000_000  # of a service that then uses about 80 MB, Python included
+BUDGET_BYTES = 8_000_000  # counted; the arenas of Python grow by twice as much
 _MIN_SHARE = 1 / 8  # of its bound that each kind retains in any case: a thousand files
 
 

@@ -60,8 +60,8 @@ def _outlier(one: Checkpoint, usual: float, size: float, medians: Mapping[Limit 
     name += "" if one.step is None else f", step {one.step},"
     text = f"{name} took {units.seconds(spent)}, {spent / usual:.1f} times the median"
     most = max(own, key=lambda limit: own[limit] - medians[limit], default=None)
-    if one.bytes >= LONGER * size:
-        text += f", because of its size: {units.size(one.bytes)} instead of {units.size(round(size))}"
+    if 0 < LONGER * size <= one.bytes:
+        text += f", because it is {one.bytes / size:.1f} times as large"
     elif own and own[most] > medians[most]:
         work = _WORK.get(most) or certainty.account_name(most)
         text += f", because of {work}: {units.seconds(own[most])} instead of {units.seconds(medians[most])}"

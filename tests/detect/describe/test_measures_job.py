@@ -19,7 +19,6 @@ from ckptprof_collectors.samples import (
     ProcessStat,
     Sample,
     StackSample,
-    TcpSample,
     ThreadStack,
     ThreadTime,
     TraceHealth,
@@ -181,38 +180,6 @@ def test_what_came_before_the_first_byte_is_told(held_s: int, writes_s: float) -
     assert before.grown_bytes == pytest.approx(300 * MIB, rel=0.1)
     assert before.growing_ns == pytest.approx(held_s * SECOND_NS, rel=0.1)
     assert before.busy == pytest.approx(0.7, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ("case", "held_s"),
-    [("gathered", 1.5), ("little", 0.0), ("one rank", 0.0), ("always", 0.0), ("exchanged", 0.0), ("a stranger's", 0.0)],
-)
-def test_the_writer_of_several_ranks_is_held_while_it_receives_more_than_it_sends(case: str, held_s: float) -> None:
-    """It computes all the while, as it unpickles what comes in; gradients go out as they come in, between saves too."""
-    stage = Stage(hz=10, trace=True, poll=False)
-    ranks = 1 if case == "one rank" else 2
-    for rank in range(ranks):
-        stage.process(100 + rank, environment={**RANK, "WORLD_SIZE": str(ranks), "RANK": str(rank)})
-    whole, steps_mib = (40 if case == "little" else 80) * MIB, 30 if case == "always" else 0
-    samples: list[tuple[float, Sample]] = []
-    for at in range(300):
-        received = round(min(max(0, at - 185), 15) / 15 * whole) + at * steps_mib * MIB // 10
-        sent = received if case == "exchanged" else 0
-        socket = TcpSample(
-            "10.0.0.2", 4711, False, "10.0.0.1", ("eth0",), 999 if case == "a stranger's" else 100, 1000, 1, sent,  # noqa: FBT003 - a struct of the collectors
-            received, 0, 0, 0, 0, 100, 100, None, is_new=at == 0,
-        )  # fmt: skip
-        samples += [(at / 10, ThreadTime(100, 1000, 100, at * 95_000_000, 0, at * 9))]
-        samples += [(at / 10, socket)] if at % 2 else []
-    samples.append((20.3, activity(100, "/ckpt/step_1.pt", 20.0, 20.3, 200 * MIB)))
-    (save,) = with_samples(stage, 29, *sorted(samples, key=lambda pair: pair[0]))
-
-    before = told(save).before
-    assert (before.blocked_ns if before is not None else 0) == pytest.approx(held_s * SECOND_NS, abs=SECOND_NS // 5)
-    assert save.stall_ns == pytest.approx((0.3 + held_s) * SECOND_NS, abs=SECOND_NS // 5)
-    if held_s:
-        assert before is not None
-        assert before.received_bytes == pytest.approx(whole, rel=0.01)
 
 
 def test_a_helper_that_waits_for_what_to_write_holds_nobody_before() -> None:

@@ -392,15 +392,6 @@ def test_the_copy_of_the_state_is_told_by_the_memory_that_it_took_or_not_at_all(
         assert seconds(found) == pytest.approx(stall, abs=0.15)
 
 
-def test_what_each_step_takes_of_memory_is_no_part_of_the_copy_that_follows_one() -> None:
-    """The last steps before it are as near as pieces of one copy are."""
-    steps = tuple((0.1 + 0.45 * count, 0.2 + 0.45 * count, 20 * MIB) for count in range(17))
-    found = threaded(grows=(*steps, (7.75, 8.0, 160 * MIB)))
-
-    assert found.mode is Mode.ASYNC
-    assert seconds(found) == pytest.approx(0.25, abs=0.06)
-
-
 def test_a_copy_of_the_state_ends_with_the_first_byte_at_the_latest() -> None:
     """The look at its memory that shows the last of it may come later."""
     stage = Stage(hz=4, trace=True)
@@ -977,26 +968,6 @@ def test_polling_gives_each_byte_of_the_main_thread_to_one_file() -> None:
 
     assert found.mode is Mode.ASYNC
     assert seconds(found) == pytest.approx(0.3, abs=0.15)
-
-
-@pytest.mark.parametrize(("wrote_on", "stall"), [(True, 4.5), (False, 1.0)])
-def test_a_thread_that_writes_on_between_its_files_is_held_though_no_file_of_it_was_found(
-    wrote_on: bool,  # noqa: FBT001 - a case
-    stall: float,
-) -> None:
-    """Of thousands of files polling does not find each; what the thread wrote is counted all the same."""
-    stage = Stage()
-    trainer = stage.process()
-    moves = [stage.write(trainer, f"/ckpt/step_1/part_{at_s}.bin", at_s, 0.5, 100 * MIB) for at_s in (8.0, 12.0)]
-    between = (lambda at_s: int(300 * MIB * min(max(at_s - 8.5, 0.0), 3.5) / 3.5)) if wrote_on else (lambda _: 0)
-    for when_s, sample in times(trainer):
-        assert isinstance(sample, ThreadTime)
-        written = sum(move.moved(when_s) for move in moves) + between(when_s)
-        stage.extra.append((when_s, msgspec.structs.replace(sample, written_chars=written, read_chars=0)))
-    (found,) = detect(stage, stage.frames(LONGER_SECONDS + 4))
-
-    assert found.mode is Mode.SYNC
-    assert seconds(found) == pytest.approx(stall, abs=0.2)
 
 
 @pytest.mark.parametrize("threads", [1, 2])

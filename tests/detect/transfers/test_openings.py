@@ -269,13 +269,18 @@ def test_a_reading_by_one_call_begins_where_memory_began_to_grow_for_it(growing:
     assert estimate_read_edges(stream, history, book, ThreadHistories()) == (at_ns + began * look_ns, end_ns)
 
 
-def test_a_file_that_is_gone_is_as_large_as_it_was_when_it_was_closed() -> None:
+def test_a_write_has_ended_with_the_first_close_after_its_last_sample() -> None:
     """Orbax merges the files of its processes, and deletes them before anybody can ask for their sizes."""
     at_ns, book = round(10.0 * SECOND_NS), no_openings()
-    book.record(FileEvent(at_ns + SECOND_NS // 100, "closed-written", 1, 7, SIZE, PATH))
+    for number, name in enumerate((PATH, PATH + ".tmp", PATH)):
+        book.record(FileEvent(at_ns + (1 + number) * SECOND_NS // 100, "closed-written", 1, 7, SIZE + number, name))
     stream = Transfer(
         (100, 1), (1, 7), writes=True, path=PATH, first_ns=at_ns, last_ns=at_ns, before_ns=at_ns, size=MIB
     )
+    renamed = replace(stream, path="/run/final.pt", earlier_path=PATH + ".tmp")
+    before = replace(stream, closed_ns=at_ns - SECOND_NS)
     later = replace(stream, first_ns=at_ns + SECOND_NS, last_ns=at_ns + SECOND_NS)
 
-    assert (book.size_when_closed(stream), book.size_when_closed(later)) == (SIZE, 0)
+    found = [book.closing_of(one) for one in (stream, renamed, before, later)]
+
+    assert [one and one.size for one in found] == [SIZE, SIZE + 1, None, None]

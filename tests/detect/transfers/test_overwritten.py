@@ -8,7 +8,7 @@ from os import O_APPEND
 import msgspec
 import pytest
 from tests.detect.observed import observed
-from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Move, Stage
+from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Move, Stage, play
 from tests.detect.transfers.test_unasked_files import credited, fact, facts_of, history
 
 from ckptprof.detect.transfers.edges import estimate_write_edges
@@ -17,7 +17,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.model import Checkpoint
-from ckptprof_collectors.samples import FileEvent, FileFact
+from ckptprof_collectors.samples import FileEvent, FileFact, Frame
 
 SIZE = 16 * MIB
 LAST = "/run/checkpoints/last.ckpt"
@@ -103,6 +103,32 @@ def test_a_closing_that_is_explained_is_no_other_writing() -> None:
     assert len(stage.play(20)) == 1
 
 
+@pytest.mark.parametrize("rename_to", [None, "/run/checkpoints/step_3.pt"])
+def test_a_file_that_was_closed_before_the_counters_came_is_reported_once(rename_to: str | None) -> None:
+    """On a slow host: its process was sampled early in the write, then after five seconds; inotify reported the end."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    path = "/run/checkpoints/step_3.pt" + (".tmp" if rename_to else "")
+    move = stage.write(trainer, path, 5.0, 1.2, 100 * MIB, rename_to=rename_to, held_s=0.2)
+    closed_s, event = closing(move)
+    named = msgspec.structs.replace(event, kind="renamed", path=rename_to)
+    stage.extra += [(closed_s, event), *([(closed_s, named)] if rename_to else []), (11.3, stage.fact(move, 11.3))]
+    stage.extra.append((10.5, stage._io(trainer, 10.5)))
+
+    def thinned(frame: Frame) -> Frame:
+        at_s = (frame.at_ns - MONOTONIC_NS) / SECOND_NS
+        if not 5.2 < at_s < 10.5:
+            return frame
+        return msgspec.structs.replace(
+            frame, samples=tuple(one for one in frame.samples if isinstance(one, FileEvent)), read=()
+        )
+
+    saves = play(stage.header(), list(map(thinned, stage.frames(20))))
+
+    assert [(save.path, save.bytes) for save in saves] == [("/run/checkpoints/step_3.pt", 100 * MIB)]
+    assert saves[0].end_ns - saves[0].start_ns == pytest.approx(1.4 * SECOND_NS, rel=0.1)
+
+
 def test_a_process_that_began_after_a_file_was_written_has_not_written_it() -> None:
     """A child that is met with all that it wrote, of another file, within two seconds of the first one's birth."""
     child = history(first_s=11.5, total=31 * MIB)
@@ -173,7 +199,7 @@ def test_the_size_of_a_file_is_not_that_of_the_one_that_has_its_inode_now() -> N
     openings = FileOpenings()
     openings.record(FileEvent(round(10.3 * SECOND_NS), "closed-written", 8, 7, SIZE, "/run/checkpoints/d/9c3c"))
 
-    assert openings.size_when_closed(emptied(205)) == 0
+    assert openings.closing_of(emptied(205)) is None
 
 
 def back_to_back(paths: Sequence[str], seconds: float) -> tuple[Stage, list[Move]]:

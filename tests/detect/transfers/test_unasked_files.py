@@ -294,6 +294,9 @@ def test_a_closing_that_nobody_looked_at_is_of_who_rests_until_it(busy: float, e
     ]
     openings = FileOpenings()
     openings.record(FileEvent(round(12.5 * SECOND_NS), "closed-written", *writer.file, 20 * MIB, writer.path))
+    closing = openings.closing_of(writer)
+    assert closing is not None
+    writer.set_closing(closing.at_ns, closing.size)
 
     edges = estimate_write_edges(writer, ProcessHistory(steps), observed(), openings)
 

@@ -39,10 +39,10 @@ def ramp(start_s: float, end_s: float, mib: float) -> Callable[[float], float]:
     return lambda at_s: 50 + mib * min(1.0, max(0.0, (at_s - start_s) / (end_s - start_s)))
 
 
-def begun(level: Callable[[float], float], released_mib: float = 0, **seen: Any) -> float | None:
+def begun(level: Callable[[float], float], released_mib: float = 0, read_mib: int = 0, **seen: Any) -> float | None:
     """Return for how many seconds before its first byte, at second 8, a process built what it wrote."""
     seen_ = looks(lambda at_s: level(at_s) - released_mib * (at_s > 8.2), 9.0, **seen)
-    found = find_build_before(seen_, 8 * 10**9, round(8.2e9), SIZE)
+    found = find_build_before(seen_, 8 * 10**9, round(8.2e9), SIZE, lambda *_: read_mib * MIB)
     return None if found is None else (found[1] - found[0]) / 1e9
 
 
@@ -67,6 +67,14 @@ def test_what_is_built_begins_where_training_gave_back_for_the_last_time() -> No
         return ramp(7.5, 8, 150)(at_s) + (50 * (at_s % 0.3) + 4 * at_s if at_s < 7.45 else 0)
 
     assert begun(level) == pytest.approx(0.5, abs=LOOK_S)
+
+
+@pytest.mark.parametrize(("read_mib", "build_s"), [(0, 2.0), (60, 2.0), (120, None)])
+def test_what_it_read_meanwhile_is_not_built(read_mib: int, build_s: float | None) -> None:
+    """A data set that is loaded takes memory, too."""
+    found = begun(ramp(6, 8, 150), read_mib=read_mib)
+
+    assert found == (build_s and pytest.approx(build_s, abs=LOOK_S))
 
 
 def test_a_table_that_grows_is_moved_while_it_is_built() -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import takewhile
 
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS, STILL_SHARE
+from ckptprof.detect.describe.gpu_idleness import STILL_SHARE
 from ckptprof.detect.describe.process_measures import list_job_processes
-from ckptprof.detect.describe.stall import MIN_GATHERED_FRACTION, MIN_REPORTED_NS
+from ckptprof.detect.describe.stall import MIN_REPORTED_NS
 from ckptprof.detect.describe.training_activity import RUNNING_SHARE, STEADY_SHARE
 from ckptprof.detect.tolerances import AT_ONCE_NS, NEARBY_NS, SIGNIFICANT_BYTES
-from ckptprof.detect.world.host.connection_counters import Inflow
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.training_threads import BASELINE_NS
@@ -25,9 +24,8 @@ def measure_before_save(draft: Draft) -> BeforeMeasure | None:
         return None
     first_ns = start_ns = min(part.first_data_ns for part in draft.candidate.parts)
     still_spans = [span for process in _waiting_ranks(draft) for span in _still_before(draft, process, first_ns)]
-    gathered, gap_ns = _gathered_inflow(draft, first_ns), AT_ONCE_NS
-    received = [] if gathered is None else [gathered.span]
-    for span in sorted((*draft.stall.still_spans, *still_spans, *received), reverse=True):
+    gap_ns = AT_ONCE_NS
+    for span in sorted((*draft.stall.still_spans, *still_spans), reverse=True):
         if span[0] < start_ns and span[1] >= start_ns - gap_ns:
             start_ns, gap_ns = span[0], NEARBY_NS
     start_ns = max(start_ns, draft.known.history.blocked_until_ns(draft.candidate.job, first_ns))
@@ -35,14 +33,13 @@ def measure_before_save(draft: Draft) -> BeforeMeasure | None:
         return None
     leading, usage = next(iter(draft.writers)), draft.world.usage
     used = {process: usage.totals(process, start_ns, first_ns) for process in draft.writers}
-    inflows = (draft.world.devices.links.received_bytes(start_ns, first_ns), gathered.bytes if gathered else None)
     leading_usage, grown_bytes = used[leading], [one.grown_bytes for one in used.values() if one is not None]
     return BeforeMeasure(
         blocked_ns=first_ns - start_ns,
         busy=leading_usage.busy if leading_usage is not None else None,
         runnable_share=draft.world.trainers.running_share(leading, start_ns, first_ns),
         helpers_busy=_helpers_busy(draft, leading, (start_ns, first_ns)) if draft.stall.was_built_by_helpers else None,
-        received_bytes=max((one for one in inflows if one is not None), default=None),
+        received_bytes=draft.world.devices.links.received_bytes(start_ns, first_ns),
         grown_bytes=max(0, sum(grown_bytes)) if grown_bytes else None,
         growing_ns=usage.growing_ns(leading, start_ns, first_ns, SIGNIFICANT_BYTES),
     )
@@ -53,18 +50,6 @@ def _helpers_busy(draft: Draft, writer: ProcessKey, span: Span) -> float | None:
     children = [process for process in world.histories if world.jobs.parent(process) == writer]
     used = [usage.busy for process in children if (usage := world.usage.totals(process, *span)) is not None]
     return sum(used) if used else None
-
-
-def _gathered_inflow(draft: Draft, first_ns: int) -> Inflow | None:
-    """Bytes received right before the first byte by the only writer of several ranks, by its own sockets."""
-    jobs, writers = draft.world.jobs, list(draft.writers)
-    if len(writers) > 1 or (jobs.ranks(writers[0]) or 1) == 1:
-        return None
-    since_ns = max(
-        first_ns - BASELINE_REACH_NS, draft.world.trainers.last_save_end_ns(writers[0], first_ns) + AT_ONCE_NS
-    )
-    least_bytes = draft.candidate.bytes // MIN_GATHERED_FRACTION
-    return draft.world.devices.connections.find_inflow(writers[0], since_ns, first_ns, least_bytes)
 
 
 def _waiting_ranks(draft: Draft) -> list[ProcessKey]:

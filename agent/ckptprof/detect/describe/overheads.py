@@ -129,7 +129,7 @@ def _kind(part: Transfer) -> Hashable:
 
 
 def _joined(parts: list[Transfer], known: Knowledge) -> list[Transfer]:
-    """Find files as large as all that were written before them, by a process that has read as much since."""
+    """Find files as large as all that were written before them, by a process that has read them since."""
     in_order = sorted((part for part in parts if part.bytes >= SIGNIFICANT_BYTES), key=lambda part: part.start_ns)
     sums = [0, *accumulate(part.bytes for part in in_order)]
     place = next((at for at in range(2, len(in_order)) if is_same_state_size(sums[at], sums[-1] - sums[at])), 0)
@@ -137,8 +137,10 @@ def _joined(parts: list[Transfer], known: Knowledge) -> list[Transfer]:
     since_ns = max((part.end_ns for part in shards), default=0)
     if not shards or joined[0].start_ns < since_ns - STAMP_TOLERANCE_NS:
         return []
-    world, process, span = known.world, joined[0].process, (since_ns, max(part.end_ns for part in joined))
-    read = max(world.histories[process].returned_bytes(*span), world.usage.file_memory_growth(process, *span))
+    process, files = joined[0].process, {one.file for one in shards}
+    span = since_ns, max(part.end_ns for part in joined)
+    readings = known.transfers.recent.readings_of(process, files, span)
+    read = max(sum(one.size_in_use for one in readings), known.world.histories[process].returned_bytes(*span))
     return joined if read >= MOST_SHARE * sums[place] else []
 
 

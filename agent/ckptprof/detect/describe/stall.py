@@ -24,7 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
 from ckptprof.detect.describe.writer_groups import WriterGroup, group_writers
@@ -48,7 +47,6 @@ from ckptprof.measures import BeforeMeasure
 from ckptprof.model import REUSED_MEMORY, Evidence, Interval, Mode
 
 _GAP_IN_SAVE_NS = 1_500_000_000  # shorter gaps between own files: it serialises, gathers, waits for other ranks
-MIN_GATHERED_FRACTION = 4  # at least this part (1/4) of a save is sent to its writer
 MIN_REPORTED_NS = 20_000_000  # shorter blocking is reported as none
 MAX_BLOCKED = 32  # intervals of one checkpoint
 _COPY_LIMITATION = (
@@ -85,7 +83,7 @@ class Stall:
         """Return (stall_ns, blocked) including the time in which a sync writer received the state from other ranks."""
         if before is None or self.stall_ns is None or self.mode is not Mode.SYNC or len(self.roles) > 1:
             return self.stall_ns, self.blocked
-        if (before.received_bytes or 0) * MIN_GATHERED_FRACTION < candidate.bytes:
+        if (before.received_bytes or 0) < LITTLE_SHARE * candidate.bytes:
             return self.stall_ns, self.blocked  # ranks wait for each other without a save, too
         first_ns = min(part.first_data_ns for part in candidate.parts)
         sent = (first_ns - before.blocked_ns, first_ns)
@@ -219,9 +217,7 @@ def _classify_sole_writer(
     calls = known.world.calls
     until_ns = calls.next_creation_ns(group.trainer, candidate.end_ns, activity.end_ns + _GAP_IN_SAVE_NS)
     acts = calls.naming_spans(group.trainer, activity.start_ns, until_ns)
-    spans = merged(
-        [*merged(group.main_thread.spans, _GAP_IN_SAVE_NS), *_writing_in_gaps(group, known), *acts], AT_ONCE_NS
-    )
+    spans = merged([*merged(group.main_thread.spans, _GAP_IN_SAVE_NS), *acts], AT_ONCE_NS)
     longest_ns = max(AT_ONCE_NS, length(spans))  # a longer adjacent wait is for something else
     still_spans = [*activity.still_around(spans), *activity.unusual_pauses_between(spans)]
     whole = candidate.start_ns, candidate.end_ns
@@ -238,7 +234,7 @@ def _classify_sole_writer(
     ]
     after_ns = max(span[1] for span in spans)
     packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, group.trainer, candidate, known)]
-    before = activity.memory.build_spans(activity.start_ns, group.bytes)
+    before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
     after = _in_kernel_after(group.trainer, activity, known)
     reading = _reading_around(activity, candidate, known)
     blocked = merged([*spans, *own_still, *packing, *before, *after, *reading])
@@ -276,22 +272,9 @@ def _is_packing(span: Span, trainer: ProcessKey, candidate: Candidate, known: Kn
         one.size_in_use
         for process in known.world.histories
         if jobs.parent(process) == trainer and jobs.job_of(process) == candidate.job
-        for one in recent.transfers_between(process, *span, writes=False)
-        if one.file in files
+        for one in recent.readings_of(process, files, span)
     )
     return sum(read) >= LITTLE_SHARE * candidate.bytes
-
-
-def _writing_in_gaps(group: WriterGroup, known: Knowledge) -> list[Span]:
-    """Gaps between its files in which its thread continued writing: some of thousands of files are not found."""
-    spans = merged(group.main_thread.spans, _GAP_IN_SAVE_NS)
-    written_ns, found = length(spans), []
-    for before, after in pairwise(spans):
-        gap = before[1], after[0]
-        transferred = known.world.trainers.transferred_bytes(group.trainer, *gap)
-        if transferred is not None and transferred[0] * written_ns >= LITTLE_SHARE * group.bytes * (gap[1] - gap[0]):
-            found.append(gap)
-    return found
 
 
 def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Knowledge) -> list[Span]:
@@ -317,8 +300,8 @@ def _reading_around(activity: TrainingActivity, candidate: Candidate, known: Kno
         and not author.is_rejected and trainer in author.authors and one.bytes >= MOST_SHARE * one.stored_size
     ]  # fmt: skip
     read = earlier if len({one.file for one in earlier}) > 1 else []
-    later = recent.transfers_between(trainer, end_ns, end_ns + PATIENCE_NS, writes=False)
-    times = ((one.first_ns, one.last_ns) for one in (*read, *later) if one in read or one.file in files)
+    later = recent.readings_of(trainer, files, (end_ns, end_ns + PATIENCE_NS))
+    times = ((one.first_ns, one.last_ns) for one in (*read, *later))
     (start_ns, last_ns), *_ = (
         one for one in merged([(first_ns, end_ns), *times], AT_ONCE_NS) if one[0] <= first_ns <= one[1]
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from math import log
-
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
 from ckptprof.detect.tolerances import AT_ONCE_NS, PATIENCE_NS
+from ckptprof.detect.transfers.recent_files import RecentTransfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after, find_build_before
 from ckptprof.detect.world.spans import Span
@@ -20,7 +19,7 @@ class StateInMemory:
 
     def __init__(self, world: World, process: ProcessKey, end_ns: int, *, spins: bool) -> None:
         """`spins`: it busy-waits for its GPU, from which its state is copied."""
-        self._trainers, self._usage = world.trainers, world.usage
+        self._trainers, self._usage, self._history = world.trainers, world.usage, world.histories[process]
         self._process, self._end_ns, self._spins = process, end_ns, spins
         self.copy_buffer_bytes = 0  # of memory in which it copied its state
 
@@ -44,7 +43,6 @@ class StateInMemory:
             )
             return undecided if may_reuse_buffer or sum(one[2] for one in earlier) * 2 >= size else []
         trains_ns = max(from_ns, self._trainers.first_ns(self._process) or 0)
-        chain = _growth_at_own_pace(chain, grown, trains_ns, first_ns)
         edge, total = chain[-1][0], sum(one[2] for one in chain)
         usual = sum(one[2] for one in grown if one[1] <= edge) * (chain[0][1] - edge) / max(1, edge - trains_ns)
         least_share = 0.5 if long_before else 0.25
@@ -54,7 +52,7 @@ class StateInMemory:
         # between the copy and the first byte it may have trained
         return [(edge, min(chain[0][1], first_ns))]
 
-    def build_spans(self, first_ns: int, size: int) -> list[Span]:
+    def build_spans(self, first_ns: int, size: int, recent: RecentTransfers) -> list[Span]:
         """Find when it built in memory what it then wrote."""
         saved_ns = (
             self._trainers.last_save_end_ns(self._process, first_ns) + AT_ONCE_NS
@@ -63,7 +61,12 @@ class StateInMemory:
         from_ns, until_ns = max(since_ns, first_ns - 2 * BASELINE_REACH_NS), self._end_ns + AT_ONCE_NS
         changes = self._usage.memory_changes(self._process, from_ns, until_ns)
         changes = [one for one in changes if one.start_ns >= since_ns]
-        build_span = find_build_before(changes, first_ns, self._end_ns, size)
+
+        def read_bytes(start_ns: int, end_ns: int) -> int:
+            in_files = recent.transfers_between(self._process, start_ns, end_ns, writes=False)
+            return self._history.returned_bytes(start_ns, end_ns) if in_files else 0  # else from pipes
+
+        build_span = find_build_before(changes, first_ns, self._end_ns, size, read_bytes)
         self.copy_buffer_bytes = 0 if build_span is None else size
         return [] if build_span is None else [build_span]
 
@@ -93,20 +96,6 @@ def _continuous_growth(
         chain.append(one)
         edge = one[0]
     return chain
-
-
-def _growth_at_own_pace(
-    chain: list[tuple[int, int, int]], grown: list[tuple[int, int, int]], since_ns: int, first_ns: int
-) -> list[tuple[int, int, int]]:
-    """Select what of a chain grew at another pace than before (training), by the most likely start."""
-    all_bytes, own_bytes = sum(one[2] for one in grown), 0
-    likely = []
-    for one in chain:
-        own_bytes += one[2]
-        before, before_ns = all_bytes - own_bytes, max(1, one[0] - since_ns)
-        likelihood = own_bytes * log(own_bytes / max(1, first_ns - one[0]))
-        likely.append(likelihood + (before * log(before / before_ns) if before > 0 else 0.0))
-    return chain[: likely.index(max(likely)) + 1]
 
 
 def _join_small_steps(grown: list[tuple[int, int, int]], least_bytes: int) -> list[tuple[int, int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
@@ -99,10 +100,9 @@ class CandidateGatherer:
         """
         between, folders = (earlier.end_ns, later.start_ns), {part.folder for part in earlier.parts[-FEW:]}
         readings = [
-            (transfer.start_ns, transfer.end_ns)
+            (one.start_ns, one.end_ns)
             for process in later.processes[:FEW] if later.writes and process in earlier.processes[:FEW]
-            for transfer in self._recent.transfers_between(process, *between, writes=False) if transfer.folder in
-            folders
+            for one in self._recent.transfers_between(process, *between, writes=False) if one.folder in folders
         ]  # fmt: skip
         steps = [(between[0], between[0]), *merged(clip(readings, [between])), (between[1], between[1])]
         return max(after[0] - before[1] for before, after in pairwise(steps))
@@ -117,21 +117,24 @@ class CandidateGatherer:
 
     def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
         """Find who only reads what others of its job just wrote, and writes less: if as much, it joins or copies it."""
-        writers: dict[FileKey, set[ProcessKey]] = {}
         by_process: dict[ProcessKey, list[Transfer]] = {}
         for one in written:
-            writers.setdefault(one.file, set()).add(one.process)
             by_process.setdefault(one.process, []).append(one)
-        found, job_of = set[ProcessKey](), self._jobs.job_of
-        for process, own in by_process.items() if len(by_process) > 1 else ():
+        found, jobs = set[ProcessKey](), {process: self._jobs.job_of(process) for process in by_process}
+        in_jobs = Counter(jobs.values())
+        sharing = [process for process, job in jobs.items() if in_jobs[job] > 1]
+        writers: dict[str, dict[FileKey, set[ProcessKey]]] = {}
+        for process in sharing:
+            for one in by_process[process]:
+                writers.setdefault(jobs[process], {}).setdefault(one.file, set()).add(process)
+        for process in sharing:
+            own, job = by_process[process], jobs[process]
             span = min(one.first_ns for one in own) - CERTAIN_GAP_NS, max(one.last_ns for one in own)
-            read, job = self._recent.transfers_between(process, *span, writes=False), job_of(process)
-            others = [
-                one for one in read if process not in (by := writers.get(one.file, ())) and job in map(job_of, by)
-            ]
+            readings = self._recent.readings_of(process, writers[job], span)
+            others = [one for one in readings if process not in writers[job][one.file]]
             since_ns = min((one.first_ns for one in others), default=0)
             before = sum(one.size_in_use for one in own if one.first_ns < since_ns)
-            read_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in others)
+            read_bytes = sum(one.size_in_use for one in others)
             if before < HEADER_BYTES and before < sum(one.size_in_use for one in own) < MOST_SHARE * read_bytes:
                 found.add(process)
         return found

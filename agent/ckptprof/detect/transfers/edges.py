@@ -6,8 +6,6 @@ sampling rate, but anyone may set them and a server's clock may differ: they cou
 
 from __future__ import annotations
 
-import math
-
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
     BIRTH_TOLERANCE_NS,
@@ -70,11 +68,10 @@ def estimate_write_edges(
         birth = clock.mono(fact.birth_ns) if fact.birth_ns is not None else None
         start = _birth_bounds(transfer, start, latest, birth).narrow(opened).narrow(birth, STAMP_TOLERANCE_NS).best
         written = ValueBounds(start, end, latest).narrow(modified, STAMP_TOLERANCE_NS)
-        heard_close_ns = openings.closed_between(transfer.file, high) if transfer.closed_ns is None else None
         if written.best == modified:
-            end = _last_call_end_ns(transfer, history, written.best, heard_close_ns or high)
+            end = _last_call_end_ns(transfer, history, written.best, high)
         elif modified is None:
-            end = _counted_end_ns(transfer, history, end, end, heard_close_ns or high)
+            end = _counted_end_ns(transfer, history, end, end, high)
     end = max(end, _close_ns(transfer, history, openings, end, threads.state_end_ns(transfer.process, "close", end)))
     if fact is not None:
         synced = threads.state_end_ns(transfer.process, "sync", end)
@@ -101,9 +98,9 @@ def _close_ns(
 ) -> int:
     """Return when a file written until `end` was closed: by inotify, else by a thread observed in close(2)."""
     closed = openings.closed_between(transfer.file, end - STAMP_TOLERANCE_NS, max(end, sent_until_ns or 0) + AT_ONCE_NS)
-    if closed is None and sent_until_ns is None and transfer.samples and transfer.last_ns <= end + STAMP_TOLERANCE_NS:
-        observed_ns = math.inf if transfer.closed_ns is None else transfer.closed_ns + STAMP_TOLERANCE_NS
-        closed = openings.closed_between(transfer.file, end, observed_ns)  # it was not polled in between
+    was_polled = transfer.samples and transfer.last_ns <= end + STAMP_TOLERANCE_NS
+    if closed is None and sent_until_ns is None and was_polled and transfer.closed_ns is not None:
+        closed = openings.closed_between(transfer.file, end, transfer.closed_ns + STAMP_TOLERANCE_NS)
         closed = closed if closed is not None and _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, closed) else None
     if closed is not None or sent_until_ns is None:
         return closed or end
@@ -169,14 +166,11 @@ def _sync_end_ns(transfer: Transfer, history: ProcessHistory, end: int, synced_n
 
     `synced_ns`: until when one of its threads was in a sync, of any file.
     """
-    stayed_open = transfer.closed_ns is not None and transfer.last_ns - end > LATE_CLOSE_NS
-    if (
-        transfer.closed_ns is not None
-        and stayed_open
-        and _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, transfer.last_ns)
-    ):
-        end = (transfer.last_ns + transfer.closed_ns) // 2
-    closed_ns = transfer.last_ns if transfer.is_credited else transfer.closed_ns
+    closed_ns, last_ns = transfer.closed_ns, transfer.last_ns
+    is_idle = _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, last_ns)
+    if closed_ns is not None and last_ns - end > LATE_CLOSE_NS and is_idle:
+        end = (last_ns + closed_ns) // 2
+    closed_ns = last_ns if transfer.is_credited else closed_ns
     if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
         end = max(end, synced_ns)  # of all files, after it was closed
     return end
@@ -194,9 +188,8 @@ def estimate_read_edges(
     low, high = transfer.span
     if transfer.before_ns >= transfer.first_ns and not transfer.is_mapped:
         low = _earliest_start_ns(transfer, history)
-    opened = openings.opened_between(
-        transfer.file, low, transfer.first_ns + STAMP_TOLERANCE_NS
-    )  # a sample is later than its frame
+    until_ns = transfer.first_ns + STAMP_TOLERANCE_NS  # a sample is later than its frame
+    opened = openings.opened_between(transfer.file, low, until_ns)
     low = low if opened is None else min(opened, transfer.first_ns)
     if transfer.is_mapped:  # mappings are read seldom: the bounds may include an earlier mapping
         touched = [(i.start_ns, i.end_ns, max(i.resident_bytes, i.read_bytes)) for i in history.between(low, high)]
@@ -214,9 +207,7 @@ def estimate_read_edges(
     if not transfer.is_mapped:
         start = _call_start_ns(history, low, start)
         read_state = threads.state_span(transfer.process, _READ_STATES, low, start, NEARBY_NS)
-        if (
-            read_state is not None and start - read_state[2] <= NEARBY_NS
-        ):  # in the call that returned then: none did before
+        if read_state is not None and start - read_state[2] <= NEARBY_NS:  # in the call that returned then
             start = read_state[1]
     return start, found[0].end_ns
 

@@ -22,7 +22,8 @@ second file is left with one byte.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.tolerances import (
     CONCURRENT_NS,
@@ -185,17 +186,20 @@ class TransferEstimates:
         return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
                 close_end_ns, sync_end_ns)  # fmt: skip
 
-    def await_sizes(self, waiting: Iterable[Transfer], now_ns: int) -> tuple[list[Transfer], list[Transfer]]:
-        """Return (transfers whose file system has not reported a size yet, the rest).
+    def await_sizes(self, waiting: Sequence[Transfer], now_ns: int) -> tuple[list[Transfer], list[Transfer]]:
+        """Return (transfers whose size or bytes have not been reported yet, the rest).
 
-        A server gets a minute. After that the size is what its process wrote in that time, and to no other file.
+        A server, or a sampler that is late, gets a minute. After that the size of an empty file is what its process
+        wrote in that time, and to no other file.
         """
         unsized: list[Transfer] = []
         sized: list[Transfer] = []
-        grown = _GrownFiles(self._recent)
+        grown, processes, world = _GrownFiles(self._recent), {one.process for one in waiting}, self._world
+        counted_ns = {one: math.inf if one in world.ended else world.histories[one].last_ns for one in processes}
         for transfer in waiting:
             written = self._unsized_bytes(transfer)
-            if written and now_ns - transfer.last_ns < PATIENCE_NS:
+            awaits_counters = counted_ns[transfer.process] < (transfer.closed_ns or 0) and transfer.operations is None
+            if (written or awaits_counters) and now_ns - transfer.last_ns < PATIENCE_NS:
                 unsized.append(transfer)
                 continue
             if written:
@@ -213,10 +217,8 @@ class TransferEstimates:
             return 0
         if self._traced.has_transfers(transfer.process):
             return 0
-        if transfer.fact is None:  # it may be deleted since
-            size = max(transfer.size, self._openings.size_when_closed(transfer))
-            transfer.set_size(size, reported=transfer.is_size_reported)
-        elif transfer.fact.size or transfer.fact_at_ns >= (transfer.closed_ns or transfer.last_ns):
+        fact = transfer.fact
+        if fact is not None and (fact.size or transfer.fact_at_ns >= (transfer.closed_ns or transfer.last_ns)):
             return 0
         if transfer.size:
             return 0

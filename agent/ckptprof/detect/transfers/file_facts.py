@@ -190,14 +190,9 @@ class FileFacts:
         if any(_ends_at(transfer, closing, of_file) for transfer in claims.get(closing.file, ())):
             return None
         _, known_fact = self._facts[closing.file]
-        stamp_ns = self._world.clock.stamp(closing.at_ns)
+        at_ns = self._world.clock.stamp(closing.at_ns)
         fact = msgspec.structs.replace(
-            known_fact,
-            path=closing.path,
-            size=closing.size,
-            modified_ns=stamp_ns,
-            changed_ns=stamp_ns,
-            is_complete=None,
+            known_fact, path=closing.path, size=closing.size, modified_ns=at_ns, changed_ns=at_ns, is_complete=None
         )
         return FileState(closing.at_ns, fact, ((fact.pid, fact.start_ticks),))
 

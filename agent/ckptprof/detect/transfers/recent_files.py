@@ -50,6 +50,10 @@ class RecentTransfers(Latest[ProcessKey, Transfer]):
                     counted.append(one)
         return [*polled.values(), *counted]
 
+    def readings_of(self, process: ProcessKey, files: Collection[FileKey], span: Span) -> list[Transfer]:
+        """Return a process's reads of some files that overlap a time."""
+        return [one for one in self.transfers_between(process, *span, writes=False) if one.file in files]
+
     def written_by(self, process: ProcessKey) -> list[Transfer]:
         """Return what a process wrote recently, polled and traced."""
         transfers = (*self.by_key(process), *self._polled.open_of(process), *self._traced.transfers_of(process))

@@ -106,6 +106,11 @@ class TransferTracker:
         known_ids = {id(transfer) for transfer in self.waiting}
         self.waiting = self.facts.apply(self.waiting, polled_open, now_ns)
         self.recent.record(one for one in self.waiting if id(one) not in known_ids)  # found in their folders
+        unsure = [one for one in self.waiting if one.samples and (one.closed_ns is None or one.fact is None)]
+        for transfer in unsure:
+            is_polled = transfer.writes and transfer.operations is None
+            if is_polled and (closing := self.openings.closing_of(transfer)) is not None:
+                transfer.set_closing(closing.at_ns, closing.size)
         if not self._is_traced:  # else every read was counted, with its process
             known = [*self.waiting, *polled_open]
             found = find_unobserved_reads(self.openings, known, self._world, self.saved, now_ns)

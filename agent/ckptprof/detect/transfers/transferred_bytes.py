@@ -36,11 +36,8 @@ def estimate_bytes(transfer: Transfer, history: ProcessHistory, edges: tuple[int
             return max(0, size - (transfer.samples[0].position if transfer.samples else 0))
         if _leaves_holes(transfer, history):
             return min(size, transferred)
-        return (
-            size
-            if _is_written_whole(transfer, transferred, size, edges)
-            else min(size, max(transferred, transfer.advanced_bytes))
-        )
+        is_whole = _is_written_whole(transfer, transferred, size, edges)
+        return size if is_whole else min(size, max(transferred, transfer.advanced_bytes))
     mapped = min(_mapped_bytes(transfer, history, edges), transfer.size) if transfer.mapped_bytes else 0
     returned = sum(interval.returned_bytes for interval in intervals)  # storage reads for a mapping were counted before
     return max(mapped, _read_bytes(transfer, max(transferred, returned)))

@@ -5,6 +5,7 @@ Training also allocates memory, but frees it again in each step, and needs no mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise, takewhile
 from statistics import mean
 
@@ -24,15 +25,17 @@ from ckptprof.detect.world.process_usage import MemoryChange
 from ckptprof.detect.world.spans import Span
 
 _STEP_SHARE = 0.01  # of the bytes: a small state is built in steps of at least that
-_MOST_PIECES = 4  # times the bytes, with what they are made of, where memory was not observed as long before
 
 
-def find_build_before(changes: list[MemoryChange], first_ns: int, last_ns: int, size: int) -> Span | None:
+def find_build_before(
+    changes: list[MemoryChange], first_ns: int, last_ns: int, size: int, read_bytes: Callable[[int, int], int]
+) -> Span | None:
     """Find since when a process built what it wrote, up to its first byte; None if its memory does not show it.
 
-    `changes`: since it trains and since the previous save, until after its last byte. It allocated as much as it wrote,
-    more than ever before, and hardly anything before that: for a moment if it then released it, else for a third of the
-    time in which it built. Far apart samples show it if most is released.
+    `changes`: since it trains and since the previous save, until after its last byte; `read_bytes`: what it read in a
+    time. It allocated as much as it wrote beyond what it read, more than ever before, and hardly anything before that:
+    for a moment if it then released it, else for a third of the time in which it built. Far apart samples show it if
+    most is released.
     """
     after = [one.level_bytes for one in changes if one.start_ns >= last_ns + COUNTER_LAG_NS]
     after_bytes = mean(after or [one.level_bytes for one in changes[-1:]] or [0])
@@ -47,10 +50,9 @@ def find_build_before(changes: list[MemoryChange], first_ns: int, last_ns: int, 
             continue
         top_bytes = max(one.level_bytes for one in changes)
         growth = top_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
+        growth -= read_bytes(start_ns, first_ns)
         since_usual = (one for one in changes if one.end_ns > usual_since_ns)
         is_observed = 2 * (top_bytes - after_bytes) >= growth or all(map(_is_short, since_usual))
-        if start_ns - usual_since_ns < usual_ns and growth > _MOST_PIECES * size:
-            continue  # what is read grows, too
         if is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth:
             return start_ns, first_ns
     return None

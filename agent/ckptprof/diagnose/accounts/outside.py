@@ -70,7 +70,7 @@ def blocked_before(context: CheckpointContext) -> float:
 def arrived_share(context: CheckpointContext) -> float:
     """Return the share of the bytes that came over the network before the first byte; 0 if there was no such state."""
     few, before = single_writer(context) is not None or context.ranks_here == 1, context.measures.before
-    share = or_zero(None if before is None else before.received_bytes) / max(1.0, context.checkpoint.bytes)
+    share = or_zero(before.received_bytes if before else None) / max(1.0, context.checkpoint.bytes)
     return min(1.0, share) if few and share >= _MIN_STATE_SHARE else 0.0
 
 

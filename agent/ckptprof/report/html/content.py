@@ -66,7 +66,6 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
     under = {device.device for one in every for device in one.devices if device.under is not None}
     unrecorded = [(gap.start_ns, gap.end_ns) for gap in gaps]
     curves = [] if axis is None else throughputs(counted, axis, unrecorded, under, _ceiling(every))
-    found = conclusion.headline
     longest = max((sum(part.seconds for part in one.verdict.accounts) for one in every if one.verdict), default=0.0)
     listed.sort(key=lambda one: (figures.lost_seconds(one), figures.duration_seconds(one)), reverse=True)
     table = [(one, _row(one, zone, clock, folder, longest)) for one in listed]
@@ -79,7 +78,7 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
             *(conclusion.opening or _empty_answer(report, every)),
             *([("Risks", risks)] if (risks := answer.risks(every)) else []),
         ],
-        "answer_style": colours.css_class(Limit.NONE if found is None else found.limit),
+        "answer_style": colours.css_class(conclusion.headline.limit if conclusion.headline else Limit.NONE),
         "axis": axis,
         "ticks": [] if axis is None else axis.ticks(zone),
         "offset_seconds": int(zone.utcoffset(None).total_seconds()),
@@ -108,19 +107,19 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
 
 def _ceiling(every: Iterable[Checkpoint]) -> float | None:
     """Return the bytes per second that `ckptprof ceiling` measured on the path of saves, by the median."""
-    known = [
-        one.cost.bytes_per_second / one.cost.ceiling_share
-        for one in every
-        if one.kind is Kind.SAVE and one.cost is not None and one.cost.bytes_per_second and one.cost.ceiling_share
-    ]
+    costs = [one.cost for one in every if one.kind is Kind.SAVE and one.cost is not None]
+    known = [one.bytes_per_second / one.ceiling_share for one in costs if one.bytes_per_second and one.ceiling_share]
     return figures.median(known) if known else None
 
 
 def _same(table: Sequence[Sequence[Cell | Bars]]) -> dict[str, str]:
-    """Return the columns with one text in all of several rows: a sentence says it once."""
+    """Return the columns with one text, or none, in all of several rows: a sentence says it once."""
     of_columns = {cells[0].title: {cell.text for cell in cells} for cells in zip(*table, strict=True)}
-    same = {title: next(iter(texts)) for title, texts in of_columns.items() if len(texts) == 1 and len(table) > 1}
-    return {title: text or f"{title.lower()} {units.NOT_OBSERVED}" for title, text in same.items() if title in REPEATED}
+    return {
+        title: text or f"{title.lower()} {units.NOT_OBSERVED}"
+        for title, (text, *more) in of_columns.items()
+        if not more and len(table) > 1 and (title in REPEATED or not text)
+    }
 
 
 def _empty_answer(report: Report, every: Sequence[Checkpoint]) -> list[tuple[str, str]]:

@@ -73,7 +73,7 @@ def _find_converted(event: EventContext) -> list[Transfer]:
     nearby = (recent.transfers_between(process, *window, writes=not event.writes) for process in event.first_processes)
     others = [one for own in nearby for one in own if one.file not in event.own_files]
     saved = [one for one in (others if event.writes else event.parts) if event.is_made_by_others(one.path)]
-    saved_bytes = sum(max(one.size_in_use, one.mapped_bytes) for one in saved)
+    saved_bytes = sum(one.size_in_use for one in saved)
     if event.writes:
         return saved if saved_bytes >= LITTLE_SHARE * event.bytes else []
     return others if 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in others) else []

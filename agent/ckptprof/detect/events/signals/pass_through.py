@@ -39,10 +39,7 @@ _RECEIVED_RANGE_OF_TRAINER = (0.97, 1.2)  # likewise, of a trainer's writes
 _MIN_RECEIVED_BYTES = 8 << 20  # to stand out from other traffic
 _MIN_PIECES = 8
 _PAGE_BYTES = 4096  # there are no smaller ones
-_PIECE_RANGE = (
-    0.8,
-    1.02,
-)  # of a power of two: the last piece of a file is shorter, and the one that meets its end is empty
+_PIECE_RANGE = (0.8, 1.02)  # of a power of two: a file's last piece is shorter, and the one that meets its end is empty
 _GRID_BYTES = 64 << 10  # positions at which pieces end; those of arrays hardly ever do
 _LARGEST_PIECE_BYTES = 16 << 20  # the buffers of hubs' clients and trackers
 
@@ -104,10 +101,9 @@ def _is_read_in_even_pieces(event: EventContext) -> bool:
     gpu = bool((event.world.runtimes(event.processes) or frozenset()) & GPU_RUNTIMES)
     # a rank may read arrays of one size into existing memory
     counters = None if event.has_rank else _single_process_intervals(event)
-    is_read_in_even_pieces = _is_in_even_pieces(
-        event.parts, counters, pooled=not gpu, exits_at_once=all(_exits_at_once(one, event) for one in event.processes)
-    )
-    return is_read_in_even_pieces and (_retained_share(event) or 0.0) < _MIN_RETAINED_SHARE
+    ends = all(_exits_at_once(one, event) for one in event.processes)
+    is_in_even_pieces = _is_in_even_pieces(event.parts, counters, pooled=not gpu, exits_at_once=ends)
+    return is_in_even_pieces and (_retained_share(event) or 0.0) < _MIN_RETAINED_SHARE
 
 
 def _retained_share(event: EventContext) -> float | None:

@@ -106,6 +106,11 @@ class Transfer:
         """Set the new name of its file."""
         self.earlier_path, self.path = self.path, path
 
+    def set_closing(self, at_ns: int, size: int) -> None:
+        """Set when its file was closed and how large it was then, unless known: a file may be deleted since."""
+        self.closed_ns = at_ns if self.closed_ns is None else self.closed_ns
+        self.size = max(self.size, size) if self.fact is None else self.size
+
     def set_fact(self, fact: FileFact, at_ns: int) -> None:
         """Set the fact of its file, as of `at_ns`."""
         self.fact, self.fact_at_ns = fact, at_ns
@@ -193,8 +198,8 @@ class Transfer:
 
     @property
     def size_in_use(self) -> int:
-        """The size of the file when its process used it."""
-        return self.size if self.operations is not None else self.stored_size
+        """The size of the file when its process used it; of one without a size, what was mapped."""
+        return self.size if self.operations is not None else max(self.stored_size, self.mapped_bytes)
 
     # For a traced transfer.
 

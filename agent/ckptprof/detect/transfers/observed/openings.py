@@ -76,7 +76,7 @@ class FileOpenings(Latest[FileKey, FileOpening]):
         inside = (one for one in self.by_key(file) if low_ns <= one.opened_ns <= high_ns)
         return any(one.may_read_whole and not one.was_written for one in inside)
 
-    def closed_between(self, file: FileKey, low_ns: int, high_ns: float = math.inf) -> int | None:
+    def closed_between(self, file: FileKey, low_ns: int, high_ns: int) -> int | None:
         """Return the first close of a written file in the given time; None: there was none."""
         return next((one.at_ns for one in self.closings.by_key(file) if low_ns <= one.at_ns <= high_ns), None)
 
@@ -100,12 +100,13 @@ class FileOpenings(Latest[FileKey, FileOpening]):
             if closing.at_ns <= until_ns and not closing.is_attributed and closing.size >= SIGNIFICANT_BYTES:
                 yield closing
 
-    def size_when_closed(self, transfer: Transfer) -> int:
-        """Return the size of a file at its close after a transfer wrote it; 0: no close was reported."""
-        low_ns, high_ns = transfer.last_ns - LATE_TICK_NS, transfer.span[1] + LATE_TICK_NS
-        closings = self.closings.by_key(transfer.file)  # another file may have its inode by now
-        own = (one for one in closings if low_ns <= one.at_ns <= high_ns and one.path == transfer.path)
-        return max((one.size for one in own), default=0)
+    def closing_of(self, transfer: Transfer) -> FileClosing | None:
+        """Return the close that ended a write: the first one after its last sample; None: inotify reported none."""
+        low_ns = transfer.last_ns - LATE_TICK_NS
+        high_ns = math.inf if transfer.closed_ns is None else transfer.closed_ns + LATE_TICK_NS
+        names = transfer.path, transfer.earlier_path  # another file may have its inode by now
+        closings = self.closings.by_key(transfer.file)
+        return next((one for one in closings if low_ns <= one.at_ns <= high_ns and one.path in names), None)
 
     def sizes_when_closed(self, transfer: Transfer) -> list[int]:
         """Return the sizes of a file at all its closes after writes, by any process."""

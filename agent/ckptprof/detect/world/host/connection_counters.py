@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from enum import IntEnum
-from itertools import pairwise
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, LITTLE_SHARE, NEARBY_NS
 from ckptprof.detect.world.counter_history import (
     MAX_HISTORY_BYTES,
     UNOBSERVED,
@@ -17,7 +15,6 @@ from ckptprof.detect.world.counter_history import (
 )
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.detect.world.spans import Span
 from ckptprof_collectors.samples import TcpSample
 
 _Column = IntEnum(
@@ -49,13 +46,6 @@ class ConnectionTraffic(NamedTuple):
     rtt_us: float | None  # mean of the samples
     min_rtt_us: float | None
     sockets: int  # maximum open at once
-
-
-class Inflow(NamedTuple):
-    """Bytes received within a time."""
-
-    span: Span
-    bytes: int
 
 
 class ConnectionCounters:
@@ -116,46 +106,6 @@ class ConnectionCounters:
             for history in histories
             if (samples := history.samples(start_ns, end_ns))
         )
-
-    def find_inflow(self, owner: ProcessKey, since_ns: int, until_ns: int, least_bytes: int) -> Inflow | None:
-        """Find what a process received beyond what it sent, without a pause, up to a time.
-
-        None: less than `least_bytes`, or it often receives as much. Data that is reduced or exchanged goes out as it
-        arrives. The start within the first sample is estimated by the best rate of the others.
-        """
-        histories = [history for endpoint, history in self._histories.items() if endpoint.owner == owner and history]
-        times = sorted({at_ns for history in histories for at_ns, _ in history.samples(since_ns, until_ns)})
-        counted = [[history.at(at_ns) for history in histories] for at_ns in times]
-        net_received = [sum(one[_Column.RECEIVED] - one[_Column.ACKED] for one in counts) for counts in counted]
-        pieces = [
-            (before_ns, at_ns, after - before)
-            for (before_ns, before), (at_ns, after) in pairwise(zip(times, net_received, strict=True))
-        ]
-        return _continuous_inflow(pieces, since_ns, until_ns, least_bytes)
-
-
-def _continuous_inflow(
-    pieces: Sequence[tuple[int, int, float]], since_ns: int, until_ns: int, least_bytes: int
-) -> Inflow | None:
-    run: list[tuple[int, int, float]] = []
-    for piece in reversed(pieces):
-        if piece[2] >= LITTLE_SHARE * least_bytes:
-            run.insert(0, piece)
-        elif (run[0][0] if run else until_ns) - piece[0] > AT_ONCE_NS:
-            break
-    received = sum(added for *_, added in run)
-    if received < least_bytes:
-        return None
-    usual = sum(max(0.0, added) for *_, added in pieces) - received
-    duration_ns, observed_ns = run[-1][1] - run[0][0], run[0][0] - since_ns
-    if observed_ns < duration_ns or usual * duration_ns > LITTLE_SHARE * received * observed_ns:
-        return None
-    (first_ns, sampled_ns, first), *others = run
-    if not others and sampled_ns - first_ns > NEARBY_NS:
-        return None  # its start is unknown
-    fastest = max((added / (at_ns - before_ns) for before_ns, at_ns, added in others), default=0.0)
-    start_ns = max(first_ns, sampled_ns - int(first / fastest)) if fastest else first_ns
-    return Inflow((start_ns, run[-1][1]), round(received))
 
 
 def _traffic(history: CounterHistory, start_ns: int, end_ns: int) -> ConnectionTraffic | None:
