@@ -29,34 +29,36 @@ KIND_STYLE = {Kind.SAVE: "", Kind.RESTORE: "bold", Kind.COPY: "dim"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The checkpoints to list, and the titles above lines by index."""
+    """The checkpoints to list, the titles above lines by index, and the uids of outliers."""
 
     checkpoints: tuple[Checkpoint, ...]
     titles: Mapping[int, str]
+    slow: frozenset[str]
 
 
 def select_rows(report: Report, *, whole: bool) -> Choice:
     """Return all checkpoints by start time; of many only the worst, by what they cost, and the last, unless `whole`."""
-    every = summary.ordered(report.checkpoints)
+    every, slow = summary.ordered(report.checkpoints), frozenset(one.uid for one in find_outliers(report.checkpoints))
     if whole or len(every) <= MOST:
-        return Choice(tuple(every), {})
+        return Choice(tuple(every), {}, slow)
     is_blocking = any(one.stall_ns for one in every)
     worst = sorted(every, key=lambda one: -((figures.stall_seconds(one) or 0.0) if is_blocking else _spent(one)))[:ENDS]
     criterion = "blocked training" if is_blocking else "took"
     titles = {0: f"The {ENDS} that {criterion} longest", ENDS: f"The last {ENDS} of {len(every):,}"}
-    return Choice((*worst, *every[-ENDS:]), titles)
+    return Choice((*worst, *every[-ENDS:]), titles, slow)
 
 
 def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: bool) -> list[str]:
     """Return the table of the chosen checkpoints, with its header under each title."""
-    jobs, slow = {one.job for one in report.checkpoints}, {one.uid for one in find_outliers(report.checkpoints)}
+    jobs = {one.job for one in report.checkpoints}
     marks_ns = [report.watched.start_ns, report.watched.end_ns, *(c.start_ns for c in chosen.checkpoints)]
     clock = clock_for(marks_ns, zone, width)
     if clock == "%H:%M:%S" and width < _SECONDS_FROM:
         clock = "%H:%M"
     several, full = len(jobs) > 1, width >= WIDE  # the head names the only job
     rows = [
-        _row(one, zone, clock, is_outlier=one.uid in slow, several=several, full=full) for one in chosen.checkpoints
+        _row(one, zone, clock, is_outlier=one.uid in chosen.slow, several=several, full=full)
+        for one in chosen.checkpoints
     ]
     shown = without_empty_columns(rows)
     below = _paths(chosen.checkpoints, shown, width)
@@ -76,10 +78,10 @@ def clock_for(marks_ns: Iterable[int | None], zone: timezone, width: int) -> str
     return "%H:%M:%S" if len(days) == 1 else "%Y-%m-%d %H:%M:%S" if width >= WIDE else "%m-%d %H:%M"
 
 
-def marks(report: Report, chosen: Choice) -> list[str]:
+def marks(chosen: Choice) -> list[str]:
     """Explain the marks in the chosen lines."""
     checkpoints, notes = chosen.checkpoints, []
-    if {one.uid for one in find_outliers(report.checkpoints)} & {one.uid for one in checkpoints}:
+    if any(one.uid in chosen.slow for one in checkpoints):
         notes.append(f"{LONG} after a duration: at least {LONGER:g} times the median of its job.")
     if any(one.status is Status.INCOMPLETE for one in checkpoints):
         notes.append(

@@ -212,7 +212,7 @@ def _gaps(report: Report, gap_ns: int, zone: timezone) -> str:
 def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
     checkpoints = shown.checkpoints
     notes = [f"`ckptprof report --all` shows all {len(report.checkpoints):,}."] if shown.titles else []
-    notes += rows.marks(report, shown)
+    notes += rows.marks(shown)
     ids = [checkpoint.id for checkpoint in summaries.ordered(checkpoints)]
     if ids != sorted(ids):
         notes.append("IDs are in order of detection, lines in order of start time.")

@@ -167,8 +167,8 @@ def _sync_end_ns(transfer: Transfer, history: ProcessHistory, end: int, synced_n
     `synced_ns`: until when one of its threads was in a sync, of any file.
     """
     closed_ns, last_ns = transfer.closed_ns, transfer.last_ns
-    is_idle = _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, last_ns)
-    if closed_ns is not None and last_ns - end > LATE_CLOSE_NS and is_idle:
+    stayed_open = closed_ns is not None and last_ns - end > LATE_CLOSE_NS
+    if closed_ns is not None and stayed_open and _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, last_ns):
         end = (last_ns + closed_ns) // 2
     closed_ns = last_ns if transfer.is_credited else closed_ns
     if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:

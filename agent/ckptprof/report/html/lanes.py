@@ -18,7 +18,7 @@ from ckptprof.verdicts import JobCost
 
 MAX_CHECKPOINTS = 200  # checkpoints that are listed individually; of more, the slowest
 HEIGHT = 60  # of a lane of blocks
-MAX_BLOCKS = 1000  # of a lane
+MAX_BLOCKS = 400  # of a lane: a block is three pixels
 MAX_LETTERS = 60  # of limits below a lane
 MAX_BARS = 1500  # of all ranks of a job
 SLOWEST, FASTEST = 16, 4  # ranks that are drawn

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
 from typing import Any
 
@@ -162,7 +162,8 @@ def _last(state: State, zone: timezone, lines: int, options: ScreenOptions) -> l
     place = next((i for i, one in enumerate(state.last) if one.uid == options.chosen), 0)
     first = max(0, place - lines + 2)
     shown = state.last[first : first + lines - 1]
-    drawn = rows.draw(report, rows.Choice(shown, {}), zone, max(1, options.width - _GUTTER), colour=options.colour)
+    chosen = replace(rows.select_rows(report, whole=True), checkpoints=shown)
+    drawn = rows.draw(report, chosen, zone, max(1, options.width - _GUTTER), colour=options.colour)
     marks = ["  ", *("> " if one.uid == options.chosen else "  " for one in shown)]
     marks += ["  "] * (len(drawn) - len(marks))
     return [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
