@@ -51,7 +51,7 @@ def test_the_account_that_grew_most_is_the_reason(make_diagnosed: _Make, zone: t
     assert list(document.report_document(report)["outliers"]) == [msgspec.to_builtins(one)]
     assert f"Slowest {one.sentence}" in text
     assert "6.00 s!" in text
-    assert "! after a duration: at least 1.5 times the median of its job." in text
+    assert "! after a duration: at least 1.5 times the median of its job, and 0.2 s more." in text
 
 
 def test_a_larger_save_takes_longer_because_of_its_size(make_diagnosed: _Make) -> None:

@@ -14,7 +14,7 @@ from ckptprof.verdicts import Limit
 
 LONGER = 1.5  # times the median of its job and kind: an outlier
 _FEWEST = 3  # minimum number of checkpoints for a median
-_LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
+LEAST_SECONDS = 0.2  # more than the median: less is nothing to point at
 _WORK = {Limit.NONE: "work that nothing limited", None: "unexplained time"}
 
 
@@ -39,11 +39,8 @@ def find_outliers(checkpoints: Sequence[Checkpoint]) -> tuple[Outlier, ...]:
 
 def _outliers_of(group: Sequence[Checkpoint]) -> list[tuple[float, Outlier]]:
     usual = figures.median(map(figures.duration_seconds, group))
-    slow = [
-        one
-        for one in group
-        if figures.duration_seconds(one) >= max(LONGER * usual, usual + _LEAST_SECONDS) and usual > 0
-    ]
+    least = max(LONGER * usual, usual + LEAST_SECONDS)
+    slow = [one for one in group if figures.duration_seconds(one) >= least and usual > 0]
     if not slow:
         return []
     size = figures.median(one.bytes for one in group)

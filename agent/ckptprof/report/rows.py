@@ -12,7 +12,7 @@ from ckptprof.model import Checkpoint, Kind, PatternClass, Report, Status
 from ckptprof.report import certainty, checkpoint_facts, summary
 from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.clean import width as cells
-from ckptprof.report.outliers import LONGER, find_outliers
+from ckptprof.report.outliers import LEAST_SECONDS, LONGER, find_outliers
 from ckptprof.report.pictures import colours
 from ckptprof.report.table import NOTHING, Cell, facts, lay_out, number, paint, without_empty_columns, wrap
 from ckptprof.report.table import render as render_table
@@ -42,7 +42,8 @@ def select_rows(report: Report, *, whole: bool) -> Choice:
     if whole or len(every) <= MOST:
         return Choice(tuple(every), {}, slow)
     is_blocking = any(one.stall_ns for one in every)
-    worst = sorted(every, key=lambda one: -((figures.stall_seconds(one) or 0.0) if is_blocking else _spent(one)))[:ENDS]
+    cost = figures.stall_seconds if is_blocking else figures.duration_seconds
+    worst = sorted(every, key=lambda one: -(cost(one) or 0.0))[:ENDS]
     criterion = "blocked training" if is_blocking else "took"
     titles = {0: f"The {ENDS} that {criterion} longest", ENDS: f"The last {ENDS} of {len(every):,}"}
     return Choice((*worst, *every[-ENDS:]), titles, slow)
@@ -82,7 +83,8 @@ def marks(chosen: Choice) -> list[str]:
     """Explain the marks in the chosen lines."""
     checkpoints, notes = chosen.checkpoints, []
     if any(one.uid in chosen.slow for one in checkpoints):
-        notes.append(f"{LONG} after a duration: at least {LONGER:g} times the median of its job.")
+        least = f"{LONGER:g} times the median of its job, and {LEAST_SECONDS:g} s more"
+        notes.append(f"{LONG} after a duration: at least {least}.")
     if any(one.status is Status.INCOMPLETE for one in checkpoints):
         notes.append(
             "Incomplete saves were interrupted, never committed, or only partly observed: do not restore from them; "
@@ -138,10 +140,6 @@ def common_folder(paths: Sequence[str]) -> str | None:
     return folder if len(folder) > 1 else None
 
 
-def _spent(checkpoint: Checkpoint) -> float:
-    return figures.duration_seconds(checkpoint)
-
-
 def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width: int) -> list[tuple[str, str]]:
     paths = [one.path for one in checkpoints if one.path is not None]
     folder = common_folder(paths)
@@ -160,7 +158,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
     checkpoint: Checkpoint, zone: timezone, clock: str, *, is_outlier: bool, several: bool, full: bool
 ) -> list[Cell]:
     speed, style = figures.rate_bytes_per_second(checkpoint), "bold red" * is_outlier
-    class_, spent, stall_ns = checkpoint.pattern.class_, _spent(checkpoint), checkpoint.stall_ns
+    class_, stall_ns = checkpoint.pattern.class_, checkpoint.stall_ns
     is_most = stall_ns is not None and 2 * stall_ns >= figures.duration_ns(checkpoint)
     again = AGAIN * checkpoint_facts.is_transferred_again(checkpoint)
     pattern = class_ and (class_.value if full else _SHORT_CLASS.get(class_, class_.value))
@@ -174,7 +172,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
         Cell("TIME", units.stamp(checkpoint.start_ns, zone, clock), drop=1),
         Cell("KIND", kind + mark, "bold red" if is_broken_off else "yellow" if mark else KIND_STYLE[checkpoint.kind]),
         number("STEP", checkpoint.step, str, drop=8, returns=True, optional=True),
-        Cell("DURATION", units.seconds(spent) + LONG * is_outlier, style, right=True),
+        Cell("DURATION", units.seconds(figures.duration_seconds(checkpoint)) + LONG * is_outlier, style, right=True),
         Cell("LIMIT", certainty.short_limit(verdict), colours.verdict_style(verdict), optional=True),
         Cell("MODE", checkpoint.mode and checkpoint.mode.value, drop=6, optional=True),
         number("STALL", stall_ns, units.duration, style if is_most else "green", drop=4, optional=True),

@@ -15,7 +15,7 @@ from ckptprof.report.html.axis import axis_of, svg_path, visible_gaps
 from ckptprof.report.html.lanes import MAX_CHECKPOINTS, Lane, Lateness, label, lanes, lateness_by_job, slowest
 from ckptprof.report.html.offsets import offsets
 from ckptprof.report.html.rates import CounterSeries, Throughput, throughputs
-from ckptprof.report.outliers import LONGER
+from ckptprof.report.outliers import LEAST_SECONDS, LONGER
 from ckptprof.report.pictures import colours
 from ckptprof.report.table import Cell, number
 from ckptprof.verdicts import Limit
@@ -97,7 +97,7 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
         "costs": [(clean(one.job), answer.job_facts(one)) for one in conclusion.costs[:MAX_JOBS]],
         "rows": [(one.id, [cell for cell in cells if cell.title not in same], *_details(one)) for one, cells in table],
         "same": ", ".join(same.values()),
-        "longer": f"{LONGER:g}",
+        "longer": f"{LONGER:g} times the median of its job, and {LEAST_SECONDS:g} s more",
         "folder": clean(folder or ""),
         "unseen": _limitations(report, every, zone),
         "left_out": f"The {len(listed)} slowest of {len(every):,} checkpoints." if len(listed) < len(every) else "",
