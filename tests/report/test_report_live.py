@@ -76,7 +76,7 @@ def test_what_was_not_seen_is_not_drawn(zone: timezone) -> None:
     text = "\n".join(frame(state, ScreenOptions(160, 50, zone)))
 
     assert "~" not in text
-    for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "STALL", "DEVICE"):
+    for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "BLOCKED", "DEVICE"):
         assert title not in text.split()
 
 

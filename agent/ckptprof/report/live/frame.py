@@ -119,7 +119,7 @@ def _progress_row(one: Underway, now_ns: int) -> list[Cell]:
         number("RATE", units.speed(one.bytes, spent_ns), units.rate, drop=5, optional=True),
         number("ELAPSED", spent_ns, units.duration),
         number("IDLE", quiet_ns if is_quiet else None, units.duration, drop=4, optional=True),
-        number("STALL", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
+        number("BLOCKED", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
         Cell("LIKELY", likely, colours.verdict_style(one.so_far), drop=2, optional=True),
         Cell("PATH", one.path and clean(one.path), drop=7, minimum=11, optional=True),
     ]
