@@ -147,7 +147,7 @@ _CONVERTERS: dict[ValueKind, Callable[[Any], Any]] = {
     "truth": bool,
     "time": lambda seconds: _EPOCH + timedelta(seconds=seconds),
 }
-_VIEW_TYPES = {
+_VIEW_TYPES: dict[str, sa.types.TypeEngine[Any]] = {
     "INTEGER": sa.Integer(), "REAL": sa.REAL(), "TEXT": sa.Text(), "": sa.REAL(),
     "limited_by": sa.Text(), "text": sa.Text(), "clean": sa.Boolean(),
 }  # fmt: skip
