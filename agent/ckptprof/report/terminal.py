@@ -77,7 +77,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     conclusion = answer.conclude(report)
     lines = facts([*_left_out(report), *conclusion.opening], width, colour=colour, keys=KEY_CELLS)
     drawn = overview.lines(
-        report, answer.costs_answer_first(conclusion), _of_saves(found), width, KEY_CELLS, colour=colour
+        report, answer.costs_answer_first(conclusion), texts_of_saves(found), width, KEY_CELLS, colour=colour
     )
     lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
     lines += facts(_opening(report, found, offset), width, colour=colour, keys=KEY_CELLS)
@@ -127,7 +127,7 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
     if watched.set_aside:
         pairs.append(("Damaged", _damaged(watched.set_aside)))
-    _, stall_text = _of_saves(found)
+    _, stall_text = texts_of_saves(found)
     is_drawn = overview.has_enough_saves(report.checkpoints)
     for kind in found.kinds:
         spread = "" if kind.kind is Kind.SAVE and is_drawn else _spread(kind)
@@ -143,7 +143,8 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
     return pairs
 
 
-def _of_saves(found: summaries.Summary) -> tuple[str, str]:
+def texts_of_saves(found: summaries.Summary) -> tuple[str, str]:
+    """Return the durations and the stalls of all saves in words; empty without saves."""
     saves = next((kind for kind in found.kinds if kind.kind is Kind.SAVE), None)
     if saves is None:
         return "", ""

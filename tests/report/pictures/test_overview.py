@@ -71,7 +71,7 @@ def test_a_block_is_as_high_as_its_save_was_long(make_checkpoint: Callable[..., 
     lines = _drawn(saves)
 
     assert "Duration  ▁▂▄█" in [line.rstrip() for line in lines]
-    assert "Blocked   ▂?▂▂  ; ? not observed" in lines
+    assert "Blocked   ▂?▂▂  ? not observed" in lines
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 300])

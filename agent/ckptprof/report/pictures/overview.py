@@ -137,8 +137,9 @@ def _save_series(
     edges = [n * len(values) // columns for n in range(columns + 1)]
     worst = [max((one for one in values[low:high] if one is not None), default=None) for low, high in pairwise(edges)]
     drawn = "".join(_UNKNOWN if one is None else BLOCKS[max(1, round(one / top * 8))] for one in worst)
+    note = ""
     if columns < len(values):
-        text += f"; a block is the longest of about {round(len(values) / columns)} saves"
+        note = f"a block is the longest of about {round(len(values) / columns)} saves"
     elif len(known) < len(values):
-        text += f"; {_UNKNOWN} {'broken off' if key == 'Duration' else units.NOT_OBSERVED}"
-    return _PictureRow(key, ((drawn, "cyan"),), text)
+        note = f"{_UNKNOWN} {'broken off' if key == 'Duration' else units.NOT_OBSERVED}"
+    return _PictureRow(key, ((drawn, "cyan"),), "; ".join(filter(None, (text, note))))
