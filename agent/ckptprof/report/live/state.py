@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from ckptprof.bounds import Amount, Count, Share, one_of
-from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.model import Checkpoint, Kind, Status, Writer
 from ckptprof.verdicts import InterimVerdict
 
 MAX_LAST = 100  # completed checkpoints: more than a screen has lines
@@ -76,8 +76,12 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
         uid=one.uid, kind=one.kind, job=one.job, framework=one.framework, step=one.step, ranks=one.ranks,
         ranks_done=done, bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
         stall_ns=one.stall_ns, path=one.path, so_far=so_far,
-        largest_writer=most and f"{most.comm if most.rank is None else f'rank {most.rank}, pid'} {most.pid}",
+        largest_writer=None if most is None else _name(most),
     )  # fmt: skip
+
+
+def _name(writer: Writer) -> str:
+    return f"{writer.comm if writer.rank is None else f'rank {writer.rank}, pid'} {writer.pid}"
 
 
 def with_usual_bytes(going_on: Sequence[Underway], last: Sequence[Checkpoint]) -> tuple[Underway, ...]:
