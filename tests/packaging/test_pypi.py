@@ -63,7 +63,7 @@ def test_a_release_moves_version_and_changelog(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pypi_would_take_source_and_wheel(tmp_path: Path) -> None:
-    """Neither `twine check --strict` nor `check-wheel-contents` complains; the source holds what its own wheel is built from."""
+    """By twine and check-wheel-contents; the source holds what its own wheel is built from."""
     for command in (
         ("build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)),  # the wheel is built from the source
         ("twine", "check", "--strict", *(f"{tmp_path}/ckptprof-{ckptprof.__version__}{end}" for end in ENDS)),
