@@ -14,8 +14,8 @@ import msgspec
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import hint_service_database, read_database
 from ckptprof.cli.shared import html_option
+from ckptprof.cli.shared.database import hint_service_database, read_database
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report.clean import clean
