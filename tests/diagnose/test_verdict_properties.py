@@ -122,7 +122,7 @@ def test_no_step_takes_a_second_twice_or_loses_one(checkpoint: Checkpoint) -> No
     """What each leaves and what it puts into accounts is what was there before; no part is less than nothing."""
     sight = gather_context(checkpoint)
     path = critical(sight)
-    known, left = ClaimInputs(sight, path, None, 1.0), path.time.parts
+    known, left = ClaimInputs(sight, path, None, 1.0, None, 0.0), path.time.parts
     for step in ORDER:
         claim = step(known, left)
         spent = sum(one.seconds for one in claim.charges)
