@@ -214,14 +214,15 @@ def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def gain_text(verdict: Verdict) -> str | None:
-    """Describe the duration without the limit; None if it is not shorter."""
-    expected = verdict.expected_seconds
-    if expected is None or not math.isfinite(expected):
+    """Describe the duration without the limit; None if it is not shorter. A range where a rate is not known."""
+    expected, now = verdict.expected_seconds, verdict.seconds
+    others = sum(one.seconds - one.runnable_seconds for one in verdict.accounts if one.limit is not verdict.limit)
+    is_range = expected is None and verdict.capped_by is not None
+    least = others if is_range else expected
+    if least is None or not math.isfinite(least) or least >= now or units.seconds(least) == units.seconds(now):
         return None
-    now = verdict.seconds
-    if expected >= now or units.seconds(expected) == units.seconds(now):
-        return None
-    text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
+    text = f"{units.seconds(least)} to" if is_range else f"about {units.seconds(least)} instead of"
+    text += f" {units.seconds(now)}"
     return text if verdict.capped_by is None else f"{text}, then limited by {clean_sentence(verdict.capped_by)}"
 
 

@@ -95,7 +95,9 @@ def _alternative(found: Accounting, limit: Limit) -> Alternative | None:
     for other in others[:1]:
         rule = _rule(found, other)[0]
         expected = gain(found, other, rule).expected_seconds
-        if rule is not None and found.seconds - expected >= max(not_slow.LEAST_SECONDS, _PERHAPS * found.seconds):
+        if rule is None or expected is None:
+            return None
+        if found.seconds - expected >= max(not_slow.LEAST_SECONDS, _PERHAPS * found.seconds):
             return Alternative(limit=other, remedy=rule.remedy_for(found.context), expected_seconds=expected)
     return None
 
