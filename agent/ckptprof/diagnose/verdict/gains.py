@@ -20,9 +20,10 @@ _FASTER = 1.3  # a rate not above this multiple shows nothing about what is poss
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second so close to them may be the checkpoint itself
 _MAPPED = 4e9  # bytes per second of page faults without a disk: the most that a gain assumes
+_SAME_STORAGE = (Limit.SMALL_IO, Limit.FLUSH, Limit.PAGE_FAULT)  # their remedies change the operations only
 _COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
 UNKNOWN_RATE = "the storage, whose rate in large requests is not known (`ckptprof ceiling` measures it)"
-_MEMORY = 1e9  # bytes per second of copying to or from the page cache: the least that a gain assumes
+_MEMORY = 1e9  # bytes per second of copying into the page cache: the least that a gain assumes
 
 
 class Gain(NamedTuple):
@@ -74,11 +75,8 @@ def _waits_left(found: Accounting, mine: Sequence[AttributedTime], floor: float)
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, str | None]:
     """Return (minimum seconds of a limit's own work, what they are spent in); the first is None if not known."""
-    waits = (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH)
-    if limit in waits or found.waited_for(limit) is not None:
+    if limit in (Limit.DEVICE, Limit.NETWORK, Limit.SERVER, *_SAME_STORAGE) or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
-    if limit is Limit.PAGE_FAULT:
-        return _read_floor(found)
     if limit in _COPIED:
         copying = max(0.0, found.context.transferred_bytes / _MEMORY - (found.seconds - own))
         return copying, f"copying {'into' if found.context.is_save else 'out of'} the page cache"
@@ -115,12 +113,13 @@ def _best_rate(context: CheckpointContext) -> float | None:
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str | None]:
     """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster.
 
-    Other storage may be as fast as it likes. The same storage with fewer operations has a rate: None if not known.
+    Other storage may be as fast as it likes. The same storage with other operations has a rate: None if not known.
     """
-    context = found.context
+    context, is_mapped = found.context, limit is Limit.PAGE_FAULT
     on_device = None if context.is_remote else context.device_bytes
-    transferred = on_device or context.transferred_bytes
-    now = rate_of(transferred, found.waiting)
+    transferred = context.checkpoint.storage_bytes or on_device or context.transferred_bytes
+    spent = found.of(limit) if is_mapped else found.waiting
+    now = rate_of(transferred, spent)
     if context.is_remote:
         link = context.link
         speeds = (link.speed_bytes_per_second, link.shown_bytes_per_second) if link is not None else ()
@@ -130,29 +129,17 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
         name = "the link" if best is None else f"the link at {rate(best)}"
     else:
         best, name = _best_rate(context), "the device"
-        bound = throttle(context, found.waiting)
+        bound = throttle(context, spent)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second
         elif best is not None and best <= _FASTER * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
     few_calls = limit is Limit.SMALL_IO  # with large pieces, which take hardly any CPU
-    floor = 0.0 if few_calls else min(found.cpu_in_calls, found.waiting)
+    floor = 0.0 if few_calls else min(found.cpu_in_calls, spent)
     if best is not None:
-        return max(floor, transferred / best), name
-    return (None, UNKNOWN_RATE) if limit in (Limit.SMALL_IO, Limit.FLUSH) else (floor, None)
+        return max(floor, transferred / (min(best, _MAPPED) if is_mapped else best)), name
+    return (None, UNKNOWN_RATE) if limit in _SAME_STORAGE else (floor, None)
 
 
 def _has_small_requests(context: CheckpointContext) -> bool:
     return context.request_bytes is not None and context.request_bytes < SMALL_REQUEST_BYTES
-
-
-def _read_floor(found: Accounting) -> tuple[float | None, str | None]:
-    context = found.context
-    transferred = or_zero(context.checkpoint.storage_bytes) or context.device_bytes or context.transferred_bytes
-    now = rate_of(transferred, found.of(Limit.PAGE_FAULT))
-    best = _best_rate(context)
-    if best is not None and best > _FASTER * now:
-        return transferred / min(best, _MAPPED), "the device"
-    if _has_small_requests(context):
-        return None, UNKNOWN_RATE
-    return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), "copying out of the page cache"
