@@ -21,7 +21,7 @@ _SIDE_BY_SIDE_CELLS = 132  # minimum width in cells for texts beside their bars
 _ABOVE_CEILING = 1.05  # of a ceiling
 _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
-_MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page
+_MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page, and of a bar no text
 _MIN_PART = 0.01  # of an account: smaller parts are not described
 _ASCII_BAR = "#"
 _HATCH, _ASCII_HATCH = "\N{MEDIUM SHADE}", "/"  # of a bar: its work waited for a CPU
@@ -41,7 +41,7 @@ def headline_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         pairs.append(("To do", clean_sentence(verdict.remedy)))
     gain = gain_text(verdict)
     if gain is not None:
-        pairs.append(("Without it", gain))
+        pairs.append(("Gain", gain))
     if verdict.alternative is not None:
         pairs.append(("Or", alternative_text(verdict)))
     return pairs
@@ -52,7 +52,7 @@ def _cost(checkpoint: Checkpoint) -> str:
         return "how long training was blocked is not known"
     text = f"training was blocked for {units.duration(checkpoint.stall_ns)}"
     if (outside := checkpoint_facts.stall_outside(checkpoint)) is not None:
-        text += f", including {outside} before the first byte or after the last"
+        text += f", {outside} of it before the first byte or after the last"
     cost = checkpoint.cost
     if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
         return text
@@ -153,6 +153,8 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
             ends = {one.text.rpartition(": ")[2] for one in shown}
             same = f": {ends.pop()}" if len(ends) == 1 else ""
             text = "; ".join(f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in shown) + same
+        if limit is not Limit.CPU and runnable > _MIN_SHARE * spent:
+            text += f"; {units.seconds(runnable)} of this waiting for a CPU (hatched)"
         summed.append(Account(limit=limit, seconds=spent, text=text, runnable_seconds=runnable))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
@@ -189,7 +191,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     header, *drawn = render_table(rows, width, colour=colour)
     lines = [] if least else [header]
     for i, (length, bar) in enumerate(zip(lengths, drawn, strict=True)):
-        text = clean_sentence(ordered[i].text)
+        text = clean_sentence(ordered[i].text) if not least or not i or width >= _SIDE_BY_SIDE_CELLS else ""
         if width >= _SIDE_BY_SIDE_CELLS and text:
             text_cells = width - most - 34
             first, *more = wrap(text, text_cells)
@@ -197,10 +199,10 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
         else:
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
-    rest = every[len(ordered) :]
-    if rest:
+    rest = sum(one.seconds for one in every[len(ordered) :])
+    if rest > least * whole:
         where = "" if least else ": --json has them"
-        lines.append(f"and {units.seconds(sum(one.seconds for one in rest))} in {len(rest)} more{where}")
+        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more{where}")
     return lines
 
 
@@ -231,8 +233,7 @@ def alternative_text(verdict: Verdict) -> str:
     one = verdict.alternative
     if one is None:
         return ""
-    gain = f"about {units.seconds(one.expected_seconds)} instead of {units.seconds(verdict.seconds)}"
-    return f"{clean_sentence(one.remedy)}: {gain}"
+    return f"{clean_sentence(one.remedy)}: about {units.seconds(one.expected_seconds)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

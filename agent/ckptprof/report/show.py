@@ -46,7 +46,7 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     lines += ["", *facts(pairs, width, colour=colour)]
     own = f" {checkpoint.id}" if checkpoint.id else ""
     more = f"`ckptprof show{own} --all` shows the evidence and all details."
-    lines += ["", *(paint(line, "dim", colour=colour) for line in wrap(more, width))]
+    lines += [paint(line, "dim", colour=colour) for line in wrap(more, width)]
     return "\n".join([*lines, ""])
 
 
@@ -107,7 +107,7 @@ def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool)
     limit = lead[: 1 if is_drawn else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
-    lines += ["", *(_INDENT + line for line in bars), ""] if bars else []
+    lines += [*(_INDENT + line for line in bars), ""] if bars else []
     return [*lines, *facts(lead[own:], width, colour=colour, keys=keys)]
 
 
