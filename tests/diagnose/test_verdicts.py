@@ -664,31 +664,13 @@ def test_what_is_long_is_slow_though_its_device_does_what_it_can(level: Level) -
     assert at_its_best(12).limit is Limit.DEVICE
 
 
-@pytest.mark.parametrize(("shown", "expected"), [(3e9, GIB / 3e9), (16e9, GIB / 4e9)])
-def test_no_page_faults_are_promised_to_be_faster_than_memory(shown: float, expected: float) -> None:
-    """A restore by a mapping gains what the device can do, but no more than faults without a disk could."""
-    read = device(
-        20, 0, read_bytes=GIB, reads=GIB // 16384, busy_seconds=15, shown_bytes_per_second=shown,
-        peak_bytes_per_second=None,
-    )  # fmt: skip
-    faults = (process(major_faults=30_000, faulted_bytes=GIB),)
-    at = thread(Level.POLL, 20, other={"fault": 20})
-    mapped = Pattern(class_=None, mapped_share_bytes=1.0)
-    verdict = told(restore(Level.POLL, 20, measured(at, processes=faults, devices=(read,)), pattern=mapped))
-
-    assert (verdict.limit, verdict.expected_seconds) == (Limit.PAGE_FAULT, pytest.approx(expected, rel=0.02))
-
-
 @pytest.mark.parametrize(
     ("requests", "shown", "speed"), [(GIB >> 12, 4096, None), (GIB >> 12, MIB, 0.5e9), (GIB >> 20, MIB, 0.8e9)]
 )
 def test_nothing_is_promised_of_a_device_whose_rate_in_large_requests_is_not_known(
     requests: int, shown: float, speed: float | None
 ) -> None:
-    """However busy it was with small ones: large reads, one sync at the end and reads instead of faults have no gain.
-
-    A faster device would have one, which does not depend on this device.
-    """
+    """However busy it was with small ones: large calls, one sync and reads instead of faults have no known gain."""
     expected = None if speed is None else pytest.approx(GIB / speed, rel=0.02)
     known: dict[str, Any] = {
         "busy_seconds": GIB / 0.8e9, "peak_bytes_per_second": 60e6, "shown_bytes_per_second": 0.5e9,
@@ -708,9 +690,6 @@ def test_nothing_is_promised_of_a_device_whose_rate_in_large_requests_is_not_kno
         verdict = told(checkpoint)
         assert verdict.expected_seconds == expected, verdict.limit
         assert ("is not known" in str(verdict.capped_by)) == ("is not known" in verdict.sentence) == (speed is None)
-    same = device(20, **{**known, "shown_request_bytes": 1})
-    verdict = told(save(Level.TRACE, 20, measured(thread(Level.TRACE, 20, sync=20), devices=(same,))))
-    assert (verdict.limit, verdict.expected_seconds is None) == (Limit.DEVICE, False)
 
 
 @pytest.mark.parametrize(("of_moved", "is_known"), [(0.7, True), (0.8, False), (1.2, False), (1.35, True)])

@@ -224,16 +224,14 @@ def gain_text(verdict: Verdict) -> str | None:
     if least is None or not math.isfinite(least) or least >= now or units.seconds(least) == units.seconds(now):
         return None
     text = f"{units.seconds(least)} to" if is_range else f"about {units.seconds(least)} instead of"
-    text += f" {units.seconds(now)}"
+    text = f"{text} {units.seconds(now)}"
     return text if verdict.capped_by is None else f"{text}, then limited by {clean_sentence(verdict.capped_by)}"
 
 
 def alternative_text(verdict: Verdict) -> str:
     """Describe the second remedy with its gain; empty without one."""
     one = verdict.alternative
-    if one is None:
-        return ""
-    return f"{clean_sentence(one.remedy)}: about {units.seconds(one.expected_seconds)}"
+    return "" if one is None else f"{clean_sentence(one.remedy)}: about {units.seconds(one.expected_seconds)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

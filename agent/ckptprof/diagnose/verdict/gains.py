@@ -19,7 +19,6 @@ _BINDS = 1 / 3  # of what remains: a smaller part does not bound it
 _FASTER = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second so close to them may be the checkpoint itself
-_MAPPED = 4e9  # bytes per second of page faults without a disk: the most that a gain assumes
 _SAME_STORAGE = (Limit.SMALL_IO, Limit.FLUSH, Limit.PAGE_FAULT)  # their remedies change the operations only
 _COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
 UNKNOWN_RATE = "the storage, whose rate in large requests is not known (`ckptprof ceiling` measures it)"
@@ -115,10 +114,10 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
 
     Other storage may be as fast as it likes. The same storage with other operations has a rate: None if not known.
     """
-    context, is_mapped = found.context, limit is Limit.PAGE_FAULT
+    context = found.context
     on_device = None if context.is_remote else context.device_bytes
     transferred = context.checkpoint.storage_bytes or on_device or context.transferred_bytes
-    spent = found.of(limit) if is_mapped else found.waiting
+    spent = found.of(limit) if limit is Limit.PAGE_FAULT else found.waiting
     now = rate_of(transferred, spent)
     if context.is_remote:
         link = context.link
@@ -137,7 +136,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
     few_calls = limit is Limit.SMALL_IO  # with large pieces, which take hardly any CPU
     floor = 0.0 if few_calls else min(found.cpu_in_calls, spent)
     if best is not None:
-        return max(floor, transferred / (min(best, _MAPPED) if is_mapped else best)), name
+        return max(floor, transferred / best), name
     return (None, UNKNOWN_RATE) if limit in _SAME_STORAGE else (floor, None)
 
 
