@@ -2,9 +2,9 @@
 
 Each job runs alone and beside a busy loop on each core; both levels look at the same run. One that is told wrong is no
 task of its own: what is wrong in general is. A second table has how many verdicts are right, by their confidence.
-Needs root, for loop devices; takes an hour for each load. `--only` cases, `--loads`; `--markdown` is for
-docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a replay of it says; `--kept`
-replays what is there, and runs nothing; tests/recording/adopt.py makes a capture of a recording.
+Needs root, for loop devices; takes an hour for each load. `--only` cases, `--loads`, `--planted` causes and controls;
+`--markdown` is for docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a replay of it
+says; `--kept` replays what is there, and runs nothing; tests/recording/adopt.py makes a capture of a recording.
 `--only "trained for hours" --minutes 120` is two hours of one training job.
 """
 
@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from recorder import ckptprof_command  # noqa: E402 - likewise
 
 JOBS = ROOT / "benchmarks/holdout"
 LEVELS = ("trace", "poll")
-LOADS = {"alone": 0, "busy": 1, "crowded": 3}  # loops for each core
+LOADS = {"alone": 0, "busy": 1, "crowded": 4}  # loops for each core
 DEADLINE_SECONDS = 300
 NEAR_NS = 500_000_000
 NOTHING_FOUND = 3  # the exit code of `report` and `replay` without checkpoints
@@ -97,11 +98,6 @@ class Event:
     def mode(self) -> str | None:
         """Return the mode that is right; None if both are."""
         return self.truth.get("mode", self.case.mode) if self.truth and self.kind == "save" else None
-
-    @property
-    def status(self) -> str | None:
-        """Return the status that is right; None if nobody says."""
-        return self.truth.get("status") if self.truth else None
 
     @property
     def limit(self) -> str | None:
@@ -276,6 +272,21 @@ def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
+def by_case(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """Return which limits were named of each planted cause and each control, and how often."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in events:
+        if one.truth is not None and (one.limits or one.case.accused):
+            what = "/".join(one.case.limits) or "not " + "/".join(one.case.accused)
+            found = rows.setdefault((one.case.name, one.load), {"case": one.case.name, "load": one.load, "right": what})
+            told = found.setdefault(one.level, Counter())
+            told[(one.limit or "missed") + ("" if one.right else " (wrong)")] += 1
+    for found in rows.values():
+        found |= {level: ", ".join(f"{limit} {n}" for limit, n in found.get(level, {}).items())
+                  for level in LEVELS}  # fmt: skip
+    return list(rows.values())
+
+
 def calibration(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Return how many verdicts of each confidence are right, of those whose limit is known."""
     judged = [(one.level, one.confidence, one.right) for one in events if one.right is not None and not one.optional]
@@ -331,6 +342,7 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--only", nargs="*", default=[], help="cases by how they begin")
     options.add_argument("--loads", nargs="*", default=["alone", "busy"], choices=list(LOADS))
+    options.add_argument("--planted", action="store_true", help="only cases with a cause and controls, by case")
     options.add_argument("--minutes", type=float, help="for cases that train for as long as they are told to")
     options.add_argument("--keep", type=Path, help="a folder for what is recorded of each run")
     options.add_argument("--kept", type=Path, help="a folder of which all is replayed")
@@ -341,6 +353,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what is mounted and held is taken away
     lasting = {"minutes": chosen.minutes} if chosen.minutes else {}
     cases = [dataclasses.replace(case, **lasting) if case.minutes else case for case in CASES]
+    if chosen.planted:
+        cases = [dataclasses.replace(case, seconds=1.0) for case in cases if case.limits or case.accused]
     events: list[Event] = []
     failures = 0
     for load in chosen.loads:
@@ -356,7 +370,8 @@ def main() -> int:
             events += found
             print("\n".join(map(line, found)), file=sys.stderr, flush=True)
     rows = [row(load, level, events) for load in chosen.loads for level in LEVELS]
-    for name, table in (("score", rows), ("score-confidence", calibration(events))):
+    tables = [("score", rows), ("score-confidence", calibration(events))]
+    for name, table in [("score-planted", by_case(events)), *tables] if chosen.planted else tables:
         if chosen.markdown:
             print(markdown(table), end="\n\n")
         else:
