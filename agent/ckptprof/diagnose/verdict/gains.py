@@ -64,12 +64,18 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
 
 
 def _waits_left(found: Accounting, mine: Sequence[AttributedTime], floor: float) -> float:
-    """Estimate for how much longer the remaining work waits for a CPU than it did: in the same share of its time."""
+    """Estimate for how much longer, or shorter, the remaining work waits for a CPU: in the same share of its time.
+
+    At least as its time on CPU did; traced, at most as all of it: who used up its time slice waits in any call.
+    """
     rest = [one for one in found.accounts if one not in mine]
     work = floor if mine and mine[0].limit in _COPIED else 0.0
     work += sum(one.seconds - one.runnable for one in rest if one.cause in (Cause.COPYING, Cause.OWN_CODE))
-    share = cpu_share(found.path.thread)
-    return max(0.0, (work / share - work if share else 0.0) - sum(one.runnable for one in rest))
+    every = floor + sum(one.seconds - one.runnable for one in rest if one.limit is not None)
+    share, waits = cpu_share(found.path.thread), sum(one.runnable for one in rest)
+    per_second = 1 / share - 1 if share else 0.0
+    least, most = work * per_second, max(every, work) * per_second if found.path.time.is_exact else math.inf
+    return min(max(waits, least), most) - waits
 
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, str | None]:
@@ -133,8 +139,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
             best = bound.bytes_per_second
         elif best is not None and best <= _FASTER * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
-    few_calls = limit is Limit.SMALL_IO  # with large pieces, which take hardly any CPU
-    floor = 0.0 if few_calls else min(found.cpu_in_calls, spent)
+    floor = 0.0 if limit is Limit.SMALL_IO else min(found.cpu_in_calls, spent)  # large pieces take hardly any CPU
     if best is not None:
         return max(floor, transferred / best), name
     return (None, UNKNOWN_RATE) if limit in _SAME_STORAGE else (floor, None)
