@@ -42,6 +42,7 @@ DEADLINE_SECONDS = 300
 NEAR_NS = 500_000_000
 NOTHING_FOUND = 3  # the exit code of `report` and `replay` without checkpoints
 _LEAST_SECONDS = 0.2  # of blocked time: an error of less is nobody's
+_LEAST_FAULT_SECONDS = 0.5  # of blocked time: the device of today may be too fast for a fault of yesterday
 _BYTES_WRONG = 0.01  # is worth a word
 _LEAST_CONFIDENCE = (0.9, 0.8, 0.7, 0.5, 0.0)  # of the rows of the calibration
 
@@ -110,9 +111,14 @@ class Event:
         return self.told["verdict"]["confidence"] if self.told and self.told.get("verdict") else None
 
     @property
+    def short(self) -> bool:
+        """Return whether the fault took so little time that it is right to say nothing of it."""
+        return self.limit == "none" and bool(self.limits) and self.blocked_seconds < _LEAST_FAULT_SECONDS
+
+    @property
     def right(self) -> bool | None:
         """Return whether the limit is right, or none of those that a control has not; None if nothing decides that."""
-        if self.limit is None or not (self.limits or self.case.accused):
+        if self.limit is None or self.short or not (self.limits or self.case.accused):
             return None
         return self.limit in self.limits if self.limits else self.limit not in self.case.accused
 
@@ -260,7 +266,7 @@ def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
         "restores found": _share(one.told is not None for one in true if one.kind == "restore"),
         "false saves": sum(one.kind == "save" for one in false),
         "false restores": sum(one.kind == "restore" for one in false),
-        "limits right": _share(one.limit in one.limits for one in true if one.limits),
+        "limits right": _share(one.limit in one.limits for one in true if one.limits and not one.short),
         "controls accused": _share(one.limit in one.case.accused for one in controls),
         "blocked error": _percents([one.error for one in seen]),
         "blocked in all": _in_all(told),
@@ -280,7 +286,7 @@ def by_case(events: Sequence[Event]) -> list[dict[str, Any]]:
             what = "/".join(one.case.limits) or "not " + "/".join(one.case.accused)
             found = rows.setdefault((one.case.name, one.load), {"case": one.case.name, "load": one.load, "right": what})
             told = found.setdefault(one.level, Counter())
-            told[(one.limit or "missed") + ("" if one.right else " (wrong)")] += 1
+            told[(one.limit or "missed") + (" (short)" if one.short else "" if one.right else " (wrong)")] += 1
     for found in rows.values():
         found |= {level: ", ".join(f"{limit} {n}" for limit, n in found.get(level, {}).items())
                   for level in LEVELS}  # fmt: skip
@@ -354,7 +360,8 @@ def main() -> int:
     lasting = {"minutes": chosen.minutes} if chosen.minutes else {}
     cases = [dataclasses.replace(case, **lasting) if case.minutes else case for case in CASES]
     if chosen.planted:
-        cases = [dataclasses.replace(case, seconds=1.0) for case in cases if case.limits or case.accused]
+        cases = [dataclasses.replace(case, seconds=1.0) if case.mode == "sync" else case for case in cases
+                 if case.limits or case.accused]  # fmt: skip
     events: list[Event] = []
     failures = 0
     for load in chosen.loads:
