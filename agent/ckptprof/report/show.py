@@ -38,6 +38,7 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     bars = account.bar_lines(checkpoint, width - len(_INDENT), blocks=blocks, colour=colour)
     brief_facts = [pair for pair in _facts(checkpoint, offset) if pair[0] in _BRIEF]
+    brief_facts = [(key, text.partition(": ")[0] if key == "Mode" else text) for key, text in brief_facts]
     unobserved = ", ".join(key.lower() for key, text in brief_facts if text == units.NOT_OBSERVED)
     pairs = [pair for pair in brief_facts if pair[1] != units.NOT_OBSERVED] + [("Not observed", unobserved)] * bool(
         unobserved
