@@ -5,7 +5,6 @@ task of its own: what is wrong in general is. A second table has how many verdic
 Needs root, for loop devices; takes an hour for each load. `--only` cases, `--loads`, `--planted` causes and controls;
 `--markdown` is for docs/benchmarks.md. `--keep` records each run into a folder instead, and tells what a replay of it
 says; `--kept` replays what is there, and runs nothing; tests/recording/adopt.py makes a capture of a recording.
-`--only "trained for hours" --minutes 120` is two hours of one training job.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -42,7 +40,7 @@ DEADLINE_SECONDS = 300
 NEAR_NS = 500_000_000
 NOTHING_FOUND = 3  # the exit code of `report` and `replay` without checkpoints
 _LEAST_SECONDS = 0.2  # of blocked time: an error of less is nobody's
-_LEAST_FAULT_SECONDS = 0.5  # of blocked time: the device of today may be too fast for a fault of yesterday
+_LEAST_FAULT_SECONDS = 0.5  # of blocked time: a device may be too fast for a fault
 _BYTES_WRONG = 0.01  # is worth a word
 _LEAST_CONFIDENCE = (0.9, 0.8, 0.7, 0.5, 0.0)  # of the rows of the calibration
 
@@ -111,14 +109,9 @@ class Event:
         return self.told["verdict"]["confidence"] if self.told and self.told.get("verdict") else None
 
     @property
-    def short(self) -> bool:
-        """Return whether the fault took so little time that it is right to say nothing of it."""
-        return self.limit == "none" and bool(self.limits) and self.blocked_seconds < _LEAST_FAULT_SECONDS
-
-    @property
     def right(self) -> bool | None:
         """Return whether the limit is right, or none of those that a control has not; None if nothing decides that."""
-        if self.limit is None or self.short or not (self.limits or self.case.accused):
+        if self.limit is None or not (self.limits or self.case.accused):
             return None
         return self.limit in self.limits if self.limits else self.limit not in self.case.accused
 
@@ -239,8 +232,9 @@ def _matched(
             told.remove(mine)
         elif one.get("optional"):
             continue
-        faulty = bool(case.limits) and at >= case.first
-        events.append(Event(case, load, level, one["kind"], one, mine, faulty))
+        event = Event(case, load, level, one["kind"], one, mine)
+        faulty = bool(case.limits) and at >= case.first and event.blocked_seconds >= _LEAST_FAULT_SECONDS
+        events.append(dataclasses.replace(event, faulty=faulty))
     return events + [Event(case, load, level, extra["kind"], None, extra) for extra in told]
 
 
@@ -266,7 +260,7 @@ def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
         "restores found": _share(one.told is not None for one in true if one.kind == "restore"),
         "false saves": sum(one.kind == "save" for one in false),
         "false restores": sum(one.kind == "restore" for one in false),
-        "limits right": _share(one.limit in one.limits for one in true if one.limits and not one.short),
+        "limits right": _share(one.limit in one.limits for one in true if one.limits),
         "controls accused": _share(one.limit in one.case.accused for one in controls),
         "blocked error": _percents([one.error for one in seen]),
         "blocked in all": _in_all(told),
@@ -276,21 +270,6 @@ def row(load: str, level: str, events: Sequence[Event]) -> dict[str, Any]:
         "sync as sync": _share(_mode(one) == "sync" for one in saves if one.mode == "sync"),
         "unclear": _share(one.limit == "unclear" for one in seen),
     }
-
-
-def by_case(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Return which limits were named of each planted cause and each control, and how often."""
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in events:
-        if one.truth is not None and (one.limits or one.case.accused):
-            what = "/".join(one.case.limits) or "not " + "/".join(one.case.accused)
-            found = rows.setdefault((one.case.name, one.load), {"case": one.case.name, "load": one.load, "right": what})
-            told = found.setdefault(one.level, Counter())
-            told[(one.limit or "missed") + (" (short)" if one.short else "" if one.right else " (wrong)")] += 1
-    for found in rows.values():
-        found |= {level: ", ".join(f"{limit} {n}" for limit, n in found.get(level, {}).items())
-                  for level in LEVELS}  # fmt: skip
-    return list(rows.values())
 
 
 def calibration(events: Sequence[Event]) -> list[dict[str, Any]]:
@@ -348,8 +327,8 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("--only", nargs="*", default=[], help="cases by how they begin")
     options.add_argument("--loads", nargs="*", default=["alone", "busy"], choices=list(LOADS))
-    options.add_argument("--planted", action="store_true", help="only cases with a cause and controls, by case")
-    options.add_argument("--minutes", type=float, help="for cases that train for as long as they are told to")
+    options.add_argument("--planted", action="store_true", help="only cases with a cause and controls")
+    options.add_argument("--minutes", type=float, help="for `trained for hours`, which trains so long")
     options.add_argument("--keep", type=Path, help="a folder for what is recorded of each run")
     options.add_argument("--kept", type=Path, help="a folder of which all is replayed")
     options.add_argument("--markdown", action="store_true")
@@ -360,8 +339,8 @@ def main() -> int:
     lasting = {"minutes": chosen.minutes} if chosen.minutes else {}
     cases = [dataclasses.replace(case, **lasting) if case.minutes else case for case in CASES]
     if chosen.planted:
-        cases = [dataclasses.replace(case, seconds=1.0) if case.mode == "sync" else case for case in cases
-                 if case.limits or case.accused]  # fmt: skip
+        cases = [dataclasses.replace(one, seconds=1.0 if one.mode == "sync" else one.seconds) for one in cases
+                 if one.limits or one.accused]  # fmt: skip
     events: list[Event] = []
     failures = 0
     for load in chosen.loads:
@@ -377,8 +356,7 @@ def main() -> int:
             events += found
             print("\n".join(map(line, found)), file=sys.stderr, flush=True)
     rows = [row(load, level, events) for load in chosen.loads for level in LEVELS]
-    tables = [("score", rows), ("score-confidence", calibration(events))]
-    for name, table in [("score-planted", by_case(events)), *tables] if chosen.planted else tables:
+    for name, table in (("score", rows), ("score-confidence", calibration(events))):
         if chosen.markdown:
             print(markdown(table), end="\n\n")
         else:

@@ -28,7 +28,7 @@ from ckptprof.model import (
     Status,
     Stream,
 )
-from ckptprof.report import account, checkpoint_facts, show
+from ckptprof.report import checkpoint_facts, show
 from ckptprof.report.clean import width as cells
 from ckptprof.report.document import checkpoint_document
 from ckptprof.report.pictures import chart
@@ -431,7 +431,7 @@ def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
 
 
 def test_a_gain_without_a_known_rate_is_a_range(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
-    """From what remains in any case, on free CPUs, to the duration now; nothing if no limit was named."""
+    """From what remains in any case, on free CPUs, to the duration now."""
     made = make_diagnosed()
     assert made.verdict is not None
     accounts = (
@@ -443,7 +443,6 @@ def test_a_gain_without_a_known_rate_is_a_range(make_diagnosed: Callable[..., Ch
     )
     text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
     assert "Gain   0.50 s to 4.00 s, then limited by the disk" in text
-    assert account.gain_text(msgspec.structs.replace(verdict, capped_by=None)) is None
 
 
 def test_a_hundredth_of_an_account_is_not_described(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
