@@ -215,8 +215,8 @@ def wall_clock(name: str, once: Callable[[], float], work: Path, options: Any) -
                 took[at].append(once())
                 cpu[level].append((guest.cpu_ns() - used_ns) / took[at][-1] / 1e7)
                 memory[level] = max(memory[level], guest.alone_bytes() / 1e6)
+        print(json.dumps({"work": name, "seconds": took, "load": os.getloadavg()[0]}), file=sys.stderr, flush=True)
     slower = [[100 * (own / none - 1) for own, none in zip(one, took[0], strict=True)] for one in took]
-    print(json.dumps({"work": name, "seconds": took, "load": os.getloadavg()}), file=sys.stderr, flush=True)
     lines = []
     for level, some in zip(options.levels, slower[1:-1], strict=True):
         of = f"wall clock of {name}", level
