@@ -17,7 +17,6 @@ COUNTED_NS = 1_000_000_000  # between counts of a file's dirty pages
 _MAX_SHARED_CONTENTS = 1024
 _VERSION = struct.Struct("=6Q")
 _WORD = (1 << 64) - 1  # a stamp may lie before 1970
-_MARK = (1 << 32) - 1
 
 
 class TwoGenerationCache:
@@ -68,12 +67,10 @@ class ReportedFiles:
 
     def is_new(self, asker: tuple[int, int], path: bytes, status: FileStatus) -> bool:
         """Record that a file is reported to this process as it is now; False if it was already."""
-        mark, slot = divmod(hash((asker, path, status.changed_ns, status.size)) & _WORD, REPORTED_SLOTS)
-        mark &= _MARK  # of all changes one in four thousand million is taken for a reported one
-        if self._slots[slot] == mark:
-            return False
-        self._slots[slot] = mark
-        return True
+        key = hash((asker, path, status.changed_ns, status.size)) % (REPORTED_SLOTS << 32)
+        mark, slot = divmod(key, REPORTED_SLOTS)
+        is_known, self._slots[slot] = self._slots[slot] == mark, mark
+        return not is_known
 
 
 class ContentsCache:
