@@ -190,8 +190,8 @@ def test_a_report_of_thousands_is_complete(make_checkpoint: Callable[..., Checkp
     report = Report(host="h", watched=Watched(start_ns=0, end_ns=many[-1].end_ns), checkpoints=many)
     text = terminal.render(report, width=80, colour=False, zone=zone, whole=True)
 
-    assert len(re.findall(r"^ *\d+  .*step_\d{6}$", text, re.MULTILINE)) == 2000
-    assert text.count(".pt") == 1  # where the folder is named
+    assert len(re.findall(r"^ *\d+  .*step_\d{6}(?:\.pt)?$", text, re.MULTILINE)) == 2000
+    assert text.count("/run-0042/") == 1  # where the folder is named
     assert "--all" not in text
 
 
@@ -209,6 +209,8 @@ def test_a_path_that_is_cut_keeps_what_differs(make_checkpoint: Callable[..., Ch
         assert next(line for line in lines if line.startswith(" 1 ")).endswith(f" {shown}")
         is_alike = first.endswith(".safetensors")
         assert f"Paths are in  /d/run/{', and end in .safetensors' * is_alike}" in lines
+        wide = terminal.render(report, width=119, colour=False, zone=zone)
+        assert f" {first.removeprefix('/d/run/')}\n" in wide, "whole names where they fit"
 
 
 def test_of_many_the_worst_and_the_last_are_told(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:

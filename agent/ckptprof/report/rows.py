@@ -143,17 +143,24 @@ def common_folder(paths: Sequence[str]) -> str | None:
 def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width: int) -> list[tuple[str, str]]:
     paths = [one.path for one in checkpoints if one.path is not None]
     folder = common_folder(paths)
-    last = len(rows[0]) - 1 if rows else 0
-    path_cells = lay_out(rows, width).get(last, 0) if rows else 0
-    if not any(cells(row[last].text or NOTHING) > path_cells for row in rows):  # no path is cut
+    if not _is_cut(rows, width):
         return []
     if folder is None:
         return [("Path", clean(paths[0]))] if len(paths) == 1 else []
-    suffix = _common_suffix(paths)
-    for one, row in zip(checkpoints, rows, strict=True):
-        if one.path is not None:
-            row[-1] = row[-1]._replace(text=clean(one.path[len(folder) :].removesuffix(suffix)))
-    return [("Paths are in", clean(folder) + (f", and end in {clean(suffix)}" if suffix else ""))]
+    text = clean(folder)
+    for suffix in ("", _common_suffix(paths)):
+        if not _is_cut(rows, width):
+            break
+        text += f", and end in {clean(suffix)}" if suffix else ""
+        for one, row in zip(checkpoints, rows, strict=True):
+            if one.path is not None:
+                row[-1] = row[-1]._replace(text=clean(one.path[len(folder) :].removesuffix(suffix)))
+    return [("Paths are in", text)]
+
+
+def _is_cut(rows: Sequence[list[Cell]], width: int) -> bool:
+    path_cells = lay_out(rows, width).get(len(rows[0]) - 1, 0) if rows else 0
+    return any(cells(row[-1].text or NOTHING) > path_cells for row in rows)
 
 
 def _common_suffix(paths: Iterable[str]) -> str:
