@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from ckptprof.encoding import encodable
+from ckptprof.errors import StoreError
 from ckptprof.export.files import columnar
 from ckptprof.model import CheckpointQuery, Kind
 from ckptprof.store.location import path_to_read
@@ -127,5 +128,8 @@ class Database:
 
     def _read(self, name: str, row: type[Any] | None = None) -> View[Any]:
         with StoreReader(self._path) as reader, reader.records(name, self._query) as found:
-            made = row or msgspec.defstruct(name, [field.name for field in found.fields], frozen=True)
+            names = [field.name for field in found.fields]
+            made = row or msgspec.defstruct(name, names, frozen=True)
+            if list(made.__struct_fields__) != names:
+                raise StoreError(f"{reader.path} is damaged: its view {name} has other columns")
             return View(found.fields, [made(*values) for values in found.rows])
