@@ -184,9 +184,9 @@ def total_rate(device: Device) -> float | None:
 def _device(one: Device, now_ns: int, options: ScreenOptions) -> list[Cell]:
     age_seconds = round((now_ns - one.at_ns) / 1e9)
     busy = None if one.busy_share is None else round(one.busy_share, 2)
-    speeds = [point.bytes / (point.end_ns - point.start_ns) for point in options.recent.get(one.name, ())][-_LATEST:]
+    speeds = [point.bytes / (point.end_ns - point.start_ns) for point in options.recent.get(one.name, ())]
     top = max(speeds, default=0.0)
-    line = "".join(BLOCKS[math.ceil(speed / top * 8)] for speed in speeds) if top else None
+    line = "".join(BLOCKS[math.ceil(speed / top * 8)] for speed in speeds[-_LATEST:]) if top else None
     return [
         Cell("DEVICE", clean(one.name), cut=shorten_end, minimum=6),
         number("WRITTEN", one.written_bytes_per_second, units.rate, optional=True),
