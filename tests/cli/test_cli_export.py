@@ -244,8 +244,9 @@ def test_tensorboard_reads_scalars_by_step(
     assert sorted(first.Tags()["scalars"]) == [
         "save/at_risk_seconds", "save/bytes", "save/bytes_per_second", "save/duration_seconds", "save/stall_seconds",
     ]  # fmt: skip
-    assert first.Scalars("save/stall_seconds") == [(BEGIN_NS / SECOND, 0, 3.0)]
-    assert second.Scalars("save/bytes") == [(BEGIN_NS / SECOND + 10, 1, float(1 << 28))]
+    (blocked,), (size,) = first.Scalars("save/stall_seconds"), second.Scalars("save/bytes")
+    assert (blocked.wall_time, blocked.step, blocked.value) == (BEGIN_NS / SECOND, 0, 3.0)
+    assert (size.wall_time, size.step, size.value) == (BEGIN_NS / SECOND + 10, 1, float(1 << 28))
     assert "save/at_risk_seconds" not in second.Tags()["scalars"]
     assert main(command) == 2
     assert "runs is not empty" in capsys.readouterr().err
@@ -255,7 +256,7 @@ def test_without_tensorboard_the_extra_is_named(
     db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the command that brings it."""
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
 
     assert main(["export", "--db", db, "-f", "tensorboard", "-o", str(tmp_path / "runs")]) == 1
     assert "pip install 'ckptprof[tensorboard]'" in capsys.readouterr().err

@@ -78,7 +78,7 @@ class View(list[RowT]):
 
     def to_polars(self) -> Any:
         """Return a `polars.DataFrame`; raises CkptprofError as above, ImportError without polars."""
-        import polars as pl  # type: ignore[import-not-found] # noqa: PLC0415 # no extra of ours
+        import polars as pl  # noqa: PLC0415 # no extra of ours
 
         return pl.from_arrow(self.to_arrow())
 

@@ -124,8 +124,8 @@ def read_table(raw: Connection, name: str, query: CheckpointQuery) -> Records:
     statement = sa.select(*columns)
     if name in ("checkpoints", "v_checkpoints"):
         identity = sa.column("id", sa.Integer)
-        start = sa.column("start_ns" if name == "checkpoints" else "start_time")
-        statement = statement.where(identity.in_(ids)).order_by(start, identity)
+        start = "start_ns" if name == "checkpoints" else "start_time"
+        statement = statement.where(identity.in_(ids)).order_by(sa.text(start), identity)
     elif name not in ("sessions", "v_sessions"):
         owner = sa.column("checkpoint_id", sa.Integer)
         statement = statement.where(owner.in_(ids)).order_by(owner)
