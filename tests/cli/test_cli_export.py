@@ -103,6 +103,8 @@ def test_a_folder_gets_every_view(db: str, tmp_path: Path) -> None:
     [
         (["--table", "nope"], 2, "there is no table 'nope'"),
         (["--table", "writers", "-f", "perfetto", "-o", "x"], 2, "--table does not apply to perfetto"),
+        (["--table", "writers", "-f", "tensorboard", "-o", "x"], 2, "--table does not apply to tensorboard"),
+        (["-f", "tensorboard"], 2, "tensorboard reads a folder"),
         (["--until", "2001-01-01"], 3, "no recorded checkpoint matches"),
         (["-o", "/nowhere/x.csv"], 1, "No such file or directory"),
         (["-o", "x" * 300], 1, "File name too long"),
@@ -217,6 +219,47 @@ def _plain(table: Any) -> list[dict[str, Any]]:
             for row, number in zip(rows, table[name].cast("int64").to_pylist(), strict=True):
                 row[name] = number
     return rows
+
+
+@pytest.mark.frames
+def test_tensorboard_reads_scalars_by_step(
+    db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run for each job, within the folder whatever its name; neither a point nor a step is made up."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 # as above
+
+    with sqlite3.connect(db) as raw:
+        raw.execute("UPDATE checkpoints SET job = '../up', durable_ns = NULL WHERE step = 1")
+        raw.execute("UPDATE checkpoints SET step = NULL WHERE step = 2")
+    monkeypatch.chdir(tmp_path)
+    command = ["export", "--db", db, "--format", "tensorboard", "-o", "runs"]
+    assert main(command) == 0
+
+    streams = capsys.readouterr()
+    assert (streams.out, streams.err) == ("runs\n", "1 checkpoint without a step omitted\n")
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["__up", "train"]
+    first, second = (EventAccumulator(str(tmp_path / "runs" / name)) for name in ("train", "__up"))
+    for one in (first, second):
+        one.Reload()
+    assert sorted(first.Tags()["scalars"]) == [
+        "save/at_risk_seconds", "save/bytes", "save/bytes_per_second", "save/duration_seconds", "save/stall_seconds",
+    ]  # fmt: skip
+    (blocked,), (size,) = first.Scalars("save/stall_seconds"), second.Scalars("save/bytes")
+    assert (blocked.wall_time, blocked.step, blocked.value) == (BEGIN_NS / SECOND, 0, 3.0)
+    assert (size.wall_time, size.step, size.value) == (BEGIN_NS / SECOND + 10, 1, float(1 << 28))
+    assert "save/at_risk_seconds" not in second.Tags()["scalars"]
+    assert main(command) == 2
+    assert "runs is not empty" in capsys.readouterr().err
+
+
+def test_without_tensorboard_the_extra_is_named(
+    db: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the command that brings it."""
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto.event_pb2", None)
+
+    assert main(["export", "--db", db, "-f", "tensorboard", "-o", str(tmp_path / "runs")]) == 1
+    assert "pip install 'ckptprof[tensorboard]'" in capsys.readouterr().err
 
 
 @pytest.mark.readers

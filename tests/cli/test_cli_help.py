@@ -46,6 +46,7 @@ CODES: dict[str, set[int] | None] = {
     "ckptprof doctor --json": {0, 4},
     "ckptprof export --since 2h -o checkpoints.csv": NO_HIT,
     "ckptprof export --format parquet -o .": {0, 1},  # 1: pyarrow is not installed
+    "ckptprof export --format tensorboard -o runs/ckptprof": {0, 1},  # likewise
     "ckptprof report --since 2h --job 'train*'": NO_HIT,
     "ckptprof list --json --since yesterday": NO_HIT,
     "ckptprof diff 2h..1h 1h..now": NO_HIT,

@@ -90,6 +90,20 @@ def test_a_missing_database_is_an_error_at_once(tmp_path: Path) -> None:
         ckptprof.open(tmp_path / "none.db")
 
 
+@pytest.mark.parametrize(
+    "view", [None, "SELECT 1 AS id, 2 AS start_time, 3 AS x", "SELECT step FROM checkpoints", "SELECT id FROM nowhere"]
+)
+def test_views_of_another_program_are_damage(view: str | None, db: Database) -> None:
+    """They are missing, or have other columns: an error of the store, whatever they hold."""
+    with sqlite3.connect(db._path) as raw:
+        raw.execute("DROP VIEW v_checkpoints")
+        if view is not None:
+            raw.execute(f"CREATE VIEW v_checkpoints AS {view}")
+
+    with pytest.raises(StoreError):
+        db.checkpoints()
+
+
 def test_a_notebook_shows_a_table(db: Database) -> None:
     """Names are text, not markup; columns without a value are not shown, and the count is that of all rows."""
     with sqlite3.connect(db._path) as raw:

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timezone
+from itertools import pairwise
 
 import msgspec
 import pytest
 from tests.report.conftest import checkpoint
 from tests.report.live_states import LATELY, STATES, busy, hostile, stopped
 
-from ckptprof.model import Kind, Status, Writer
+from ckptprof.model import Kind, Point, Status, Writer
 from ckptprof.report.clean import width as cells
 from ckptprof.report.live.frame import ScreenOptions, frame
 from ckptprof.report.live.state import underway, with_usual_bytes
@@ -115,6 +116,15 @@ def test_a_large_screen_is_filled(zone: timezone) -> None:
     drawn = [line.split()[0] for line in large if line.startswith(("  Run", "  Duration", "  nvme0n1,"))]
     assert drawn == ["Run", "Duration", "nvme0n1,"]
     assert not any(line.startswith(("  Run", "  nvme0n1,")) for line in small)
+
+
+def test_a_quiet_device_is_drawn_low(zone: timezone) -> None:
+    """Beside its name are the last thirty rates, on the scale of all that the chart shows."""
+    at_ns = [busy().at_ns - (40 - n) * 10**9 for n in range(41)]
+    points = [Point(low, high, 10**6 if n else 6 * 10**8) for n, (low, high) in enumerate(pairwise(at_ns))]
+    lines = frame(busy(), ScreenOptions(120, 24, zone, recent={"nvme0n1": points}))
+
+    assert next(line for line in lines if line.startswith("  nvme0n1")).endswith(" " + "▁" * 30)
 
 
 def test_a_limit_is_likely_only_while_most_of_the_time_was_judged(zone: timezone) -> None:

@@ -204,7 +204,7 @@ def test_a_path_that_is_cut_keeps_what_differs(make_checkpoint: Callable[..., Ch
             for n, path in enumerate((first, "/d/run/ckpt_00000508.safetensors"), start=1)
         )
         report = Report(host="h", watched=Watched(start_ns=0, end_ns=several[-1].end_ns), checkpoints=several)
-        lines = terminal.render(report, width=79, colour=False, zone=zone).splitlines()
+        lines = terminal.render(report, width=75, colour=False, zone=zone).splitlines()
 
         assert next(line for line in lines if line.startswith(" 1 ")).endswith(f" {shown}")
         is_alike = first.endswith(".safetensors")

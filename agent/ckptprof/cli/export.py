@@ -1,4 +1,4 @@
-"""Export checkpoints for spreadsheets, notebooks, DuckDB or Perfetto."""
+"""Export checkpoints for spreadsheets, notebooks, DuckDB, TensorBoard or Perfetto."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, get_args
 import msgspec
 import typer
 
+from ckptprof import units
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.shared import html_option
 from ckptprof.cli.shared.database import hint_service_database, read_database
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from ckptprof.store.reader import StoreReader
 
 
-Format = Literal["csv", "jsonl", "parquet", "arrow", "perfetto"]  # what is written
+Format = Literal["csv", "jsonl", "parquet", "arrow", "perfetto", "tensorboard"]  # what is written
+_FILES = get_args(Format)[:-1]  # a suffix chooses these
 _SUFFIX = {"perfetto": ".perfetto-trace"}  # otherwise the format's name
 _PROGRESS_ROWS = 1000  # between two updates of the progress line
 _BINARY = ("parquet", "arrow", "perfetto")
@@ -34,6 +36,8 @@ EXAMPLES = """
 ckptprof export --since 2h -o checkpoints.csv
 # One file per view in a folder, for DuckDB or pandas
 ckptprof export --format parquet -o .
+# Scalars by step beside those of the training: tensorboard --logdir runs
+ckptprof export --format tensorboard -o runs/ckptprof
 # A timeline of saves: open it at https://ui.perfetto.dev
 ckptprof export -o run.perfetto-trace
 """
@@ -70,20 +74,19 @@ def command(  # each argument is an option of the command line
     out: Out = None,
     force: html_option.Force = False,
 ) -> None:
-    """Export checkpoints for spreadsheets, notebooks, DuckDB or Perfetto.
+    """Export checkpoints for spreadsheets, notebooks, DuckDB, TensorBoard or Perfetto.
 
     What is written has the columns that `ckptprof sql` lists. Times are UTC, durations are seconds; in raw tables both
-    are nanoseconds, times since 1970. Parquet and Arrow need the extra: pip install 'ckptprof[parquet]'. Values that
-    were not observed are empty or null. In CSV, text that a spreadsheet would evaluate as a formula is prefixed with '.
-    The exit code is 3 if there is no checkpoint.
+    are nanoseconds, times since 1970. Parquet and Arrow need the extra: pip install 'ckptprof[parquet]'; TensorBoard,
+    which gets a run for each job, 'ckptprof[tensorboard]'. Values that were not observed are empty or null. In CSV,
+    text that a spreadsheet would evaluate as a formula is prefixed with '. The exit code is 3 if there is no
+    checkpoint.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     folder = out is not None and out != "-" and os.path.isdir(out)  # noqa: PTH112 # no error for an unreadable path
     chosen = format_ or _format_of_name(None if folder else out)
-    if table is not None and chosen == "perfetto":
-        raise UsageError(
-            "--table does not apply to perfetto", hint="a trace always contains checkpoints, ranks and devices"
-        )
+    if table is not None and chosen in ("perfetto", "tensorboard"):
+        raise UsageError(f"--table does not apply to {chosen}", hint="give another --format, or no --table")
     if chosen in _BINARY and out in (None, "-") and sys.stdout.isatty():
         raise UsageError(f"{chosen} is a binary format, not for a terminal", hint="give --output FILE")
     with read_database(db, prints=True) as reader:
@@ -92,6 +95,9 @@ def command(  # each argument is an option of the command line
                 "no recorded checkpoint matches",
                 hint=hint_service_database(db) or "`ckptprof report` shows what is recorded",
             )
+        if chosen == "tensorboard":
+            _write_scalars(reader, query, out, force=force)
+            return
         if chosen == "perfetto":
             with _open_output(f"{out}/checkpoints{_suffix(chosen)}" if folder else out, force=force) as file:
                 _write_trace(reader, query, file)
@@ -104,9 +110,9 @@ def command(  # each argument is an option of the command line
 
 
 def _format_of_name(out: str | None) -> Format:
-    found = [one for one in get_args(Format) if (out or "").endswith(_suffix(one))]
+    found = [one for one in _FILES if (out or "").endswith(_suffix(one))]
     if not found and out is not None and Path(out).suffix:
-        suffixes = ", ".join(_suffix(one) for one in get_args(Format))
+        suffixes = ", ".join(_suffix(one) for one in _FILES)
         raise UsageError(f"no format has the suffix {Path(out).suffix!r}", hint=f"known: {suffixes}; or give --format")
     return found[0] if found else "csv"
 
@@ -150,6 +156,21 @@ def _with_progress(rows: Iterator[tuple[Any, ...]], name: str, progress: Progres
         yield row
         if number % _PROGRESS_ROWS == 0:
             progress.show(f"{name}: {number:,} rows")
+
+
+def _write_scalars(reader: StoreReader, query: CheckpointQuery, out: str | None, *, force: bool) -> None:
+    from ckptprof.export.files import tensorboard  # noqa: PLC0415 # as above
+
+    if out in (None, "-"):
+        raise UsageError("tensorboard reads a folder", hint="give --output DIR")
+    folder = Path(str(out))
+    if not force and folder.exists() and any(folder.iterdir()):
+        raise UsageError(f"{clean(str(out))} is not empty", hint="give another folder, or --force to add to it")
+    with reader.records("v_checkpoints", query) as records:
+        without_step = tensorboard.write(folder, records.fields, records.rows)
+    output.write(f"{clean(str(out))}\n")
+    if without_step:
+        output.write(f"{units.plural(without_step, 'checkpoint')} without a step omitted\n", sys.stderr)
 
 
 def _write_trace(reader: StoreReader, query: CheckpointQuery, file: IO[bytes]) -> None:

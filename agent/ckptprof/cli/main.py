@@ -41,7 +41,7 @@ COMMANDS = {
     "list": "List checkpoints, one line each, for pipes and grep.",
     "show": "Show one checkpoint: what limited it, what it cost, what to do; --all shows every detail.",
     "diff": "Compare two runs, before and after a change, and show differences larger than noise.",
-    "export": "Export checkpoints for spreadsheets, notebooks, DuckDB or Perfetto.",
+    "export": "Export checkpoints for spreadsheets, notebooks, DuckDB, TensorBoard or Perfetto.",
     "sql": "Query the database in SQL: SELECT only, with limits on time and rows.",
     "fleet": "Questions across nodes: stragglers, cost, limits, each job's newest step, collisions, odd nodes.",
     "ship": "Ship recorded checkpoints to a folder or a bucket, where `ckptprof fleet` covers all nodes.",

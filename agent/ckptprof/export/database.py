@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from ckptprof.encoding import encodable
+from ckptprof.errors import StoreError
 from ckptprof.export.files import columnar
 from ckptprof.model import CheckpointQuery, Kind
 from ckptprof.store.location import path_to_read
@@ -77,7 +78,7 @@ class View(list[RowT]):
 
     def to_polars(self) -> Any:
         """Return a `polars.DataFrame`; raises CkptprofError as above, ImportError without polars."""
-        import polars as pl  # type: ignore[import-not-found] # noqa: PLC0415 # no extra of ours
+        import polars as pl  # noqa: PLC0415 # no extra of ours
 
         return pl.from_arrow(self.to_arrow())
 
@@ -127,5 +128,8 @@ class Database:
 
     def _read(self, name: str, row: type[Any] | None = None) -> View[Any]:
         with StoreReader(self._path) as reader, reader.records(name, self._query) as found:
-            made = row or msgspec.defstruct(name, [field.name for field in found.fields], frozen=True)
+            names = [field.name for field in found.fields]
+            made = row or msgspec.defstruct(name, names, frozen=True)
+            if list(made.__struct_fields__) != names:
+                raise StoreError(f"{reader.path} is damaged: its view {name} has other columns")
             return View(found.fields, [made(*values) for values in found.rows])

@@ -123,10 +123,12 @@ def read_table(raw: Connection, name: str, query: CheckpointQuery) -> Records:
     columns = [one for one in source.c if not isinstance(one.type, sa.LargeBinary)]
     statement = sa.select(*columns)
     if name in ("checkpoints", "v_checkpoints"):
-        start = source.c.start_ns if name == "checkpoints" else source.c.start_time
-        statement = statement.where(source.c.id.in_(ids)).order_by(start, source.c.id)
+        identity = sa.column("id", sa.Integer)
+        start = "start_ns" if name == "checkpoints" else "start_time"
+        statement = statement.where(identity.in_(ids)).order_by(sa.text(start), identity)
     elif name not in ("sessions", "v_sessions"):
-        statement = statement.where(source.c.checkpoint_id.in_(ids)).order_by(source.c.checkpoint_id)
+        owner = sa.column("checkpoint_id", sa.Integer)
+        statement = statement.where(owner.in_(ids)).order_by(owner)
         statement = statement.order_by(source.c.ordinal) if "ordinal" in source.c else statement
     fields = tuple(RecordField(str(one.name), _value_kind(one)) for one in columns)
     converters = [_CONVERTERS.get(field.value_kind) for field in fields]
@@ -140,7 +142,7 @@ def _convert(converter: Callable[[Any], Any] | None, value: Any) -> Any:
 def _view(raw: Connection, name: str) -> sa.TableClause:
     """Return a view with the types of its columns; SQLite has none for an expression: most are numbers."""
     columns = raw.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall()
-    return sa.table(name, *(sa.column(one, _VIEW_TYPES.get(one, _VIEW_TYPES[kind])) for one, kind in columns))
+    return sa.table(name, *(sa.column(one, _VIEW_TYPES.get(one) or _VIEW_TYPES.get(kind)) for one, kind in columns))
 
 
 _CONVERTERS: dict[ValueKind, Callable[[Any], Any]] = {

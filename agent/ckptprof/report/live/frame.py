@@ -29,7 +29,7 @@ KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort 
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
 _RESERVED_LINES = 6  # lines reserved for the newest checkpoints, if the screen has them,
 _LAST_LINES = 10  # and before anything is drawn
-_LEAST_CHART, _MOST_CHART = 3, 12  # lines
+_LEAST_CHART = 3  # lines; at most half of the screen
 _KEY_CELLS, _LEAST_CELLS = 10, 50  # of what is drawn
 _LATEST = 30  # samples beside a device
 _BAR = 12  # cells of a progress
@@ -129,7 +129,7 @@ def _over_time(state: State, cells: int, most: int, options: ScreenOptions) -> l
     drawn = overview.lines(report, job_costs(state.last), texts, cells, _KEY_CELLS, colour=options.colour)
     lines = ["", *drawn] if drawn and len(drawn) < most else []
     name = max(options.recent, key=lambda one: sum(point.bytes for point in options.recent[one]), default="")
-    height = min(_MOST_CHART, most - len(lines) - 4)
+    height = min(options.height // 2, most - len(lines) - 4)
     if height >= _LEAST_CHART and (chart := draw(options.recent.get(name, ()), cells, height, colour=options.colour)):
         lines += [
             "",
@@ -184,9 +184,9 @@ def total_rate(device: Device) -> float | None:
 def _device(one: Device, now_ns: int, options: ScreenOptions) -> list[Cell]:
     age_seconds = round((now_ns - one.at_ns) / 1e9)
     busy = None if one.busy_share is None else round(one.busy_share, 2)
-    speeds = [point.bytes / (point.end_ns - point.start_ns) for point in options.recent.get(one.name, ())][-_LATEST:]
+    speeds = [point.bytes / (point.end_ns - point.start_ns) for point in options.recent.get(one.name, ())]
     top = max(speeds, default=0.0)
-    line = "".join(BLOCKS[math.ceil(speed / top * 8)] for speed in speeds) if top else None
+    line = "".join(BLOCKS[math.ceil(speed / top * 8)] for speed in speeds[-_LATEST:]) if top else None
     return [
         Cell("DEVICE", clean(one.name), cut=shorten_end, minimum=6),
         number("WRITTEN", one.written_bytes_per_second, units.rate, optional=True),
