@@ -10,9 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
-from copy import copy
 from ipaddress import ip_address
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +18,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder, gzip_accepted
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -44,13 +43,13 @@ class HttpPage(NamedTuple):
 
 
 class _Format(Collector):
-    """The text of all series in one format; only series that have changed since the last page are rendered."""
+    """The text of all series in one format: a family whose series are those of the last page gets new values only."""
 
     def __init__(self, accept: str) -> None:
         self._encode, self.content_type = choose_encoder(accept)
         self._changed: list[Metric] = []
         self._end = self._encode(self)
-        self._known: dict[str, tuple[list[bytes], list[Sample], list[bytes]]] = {}  # heading, series, their lines
+        self._known: dict[str, tuple[list[Sample], list[bytes], int]] = {}  # series, all lines, those of the heading
 
     def collect(self) -> Iterable[Metric]:
         return self._changed
@@ -59,20 +58,20 @@ class _Format(Collector):
         return b"\n".join([*(line for family in families for line in self._lines(family)), self._end])
 
     def _lines(self, family: Metric) -> list[bytes]:
-        samples, count = family.samples, len(family.samples)
-        heading, before, lines = self._known.get(family.name, ([], [], []))
-        if samples != before or not heading:
-            pairs = zip_longest(samples, before[:count], lines[:count])
-            lines = [line if line and new == old else b"" for new, old, line in pairs]
-            part = copy(family)
-            part.samples = [one for one, line in zip(samples, lines, strict=True) if not line]
-            self._changed = [part]
-            *rendered, _ = self._encode(self).removesuffix(self._end).split(b"\n")
-            first = len(rendered) - len(part.samples)
-            heading, fresh = rendered[:first], iter(rendered[first:])
-            lines = [line or next(fresh) for line in lines]
-            self._known[family.name] = heading, samples, lines
-        return [*heading, *lines]
+        samples = family.samples
+        before, lines, first = self._known.get(family.name, ([], [], 0))
+        if samples == before and lines:
+            return lines
+        if lines and [one[:2] for one in samples] == [one[:2] for one in before]:  # name and labels
+            starts = (line.rpartition(b" ")[0] for line in lines[first:])
+            values = (floatToGoString(one.value).encode() for one in samples)  # type: ignore[no-untyped-call]
+            lines = [*lines[:first], *map(b"%b %b".__mod__, zip(starts, values, strict=True))]
+        else:
+            self._changed = [family]
+            *lines, _ = self._encode(self).removesuffix(self._end).split(b"\n")
+            first = len(lines) - len(samples)
+        self._known[family.name] = samples, lines, first
+        return lines
 
 
 class Pages:

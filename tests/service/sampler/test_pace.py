@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_SECONDS
 from ckptprof.service.sampler import sampler_loop
 from ckptprof.service.sampler.activity import ProcessActivity
 from ckptprof.service.sampler.sampler_loop import EVENT_PAUSE_NS, TRACED_EVENT_PAUSE_NS
-from ckptprof_collectors.samples import FileLifeEvent
+from ckptprof_collectors.samples import FileLifeEvent, Frame, Unavailable
 
 SECOND_NS = 1_000_000_000
 
@@ -162,3 +162,15 @@ def test_free_memory_goes_back_once_a_minute(monkeypatch: pytest.MonkeyPatch) ->
     desk.close()
 
     assert released == [0, 60, 120]
+
+
+def test_a_frame_that_read_nothing_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty one shows until when processes were quiet; every other tick of an idle host reads nothing."""
+    desk, sent, some = Desk(StandIn(), level="poll"), list[int](), (Unavailable("wires", "none"),)
+    monkeypatch.setattr(sampler_loop, "pack", lambda frame: sent.append(frame.at_ns) or b"")
+    for at_ns, read in enumerate([(), ("processes",), (), ("disks",), (), ("disks",)]):
+        desk.sampler._send(Frame(at_ns, at_ns, read, some if read == ("disks",) else ()))
+    monkeypatch.undo()
+    desk.close()
+
+    assert sent == [1, 3, 5]

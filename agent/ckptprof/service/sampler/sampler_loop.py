@@ -388,9 +388,9 @@ class Sampler:
         return facts
 
     def _send(self, frame: Frame) -> None:
-        """Queue a frame; of a run of empty frames only the last is sent, just before the next that is not."""
+        """Queue a frame; of a run of empty ones only the last that read anything, just before the next that is not."""
         if not frame.samples:
-            self._skipped = frame
+            self._skipped = frame if frame.read else self._skipped
             return
         lost = self._output.dropped_count
         if self._skipped is not None:
