@@ -226,6 +226,38 @@ def jobs(directory: Path) -> Iterator[None]:
             os.killpg(shell.pid, signal.SIGKILL)
 
 
+_FETCH = """
+python3 -m pip download -q -d wheels numpy scipy pandas
+npm install --silent --cache npm --prefix node webpack typescript && rm -r node
+apt-get download -q linux-source-6.1
+dpkg-deb --fsys-tarfile linux-source*.deb | tar -xOf - ./usr/src/linux-source-6.1.tar.xz | xz -dc > linux.tar
+"""
+_EVERYDAY = """
+python3 -m pip install -q --no-index --find-links wheels --target site numpy scipy pandas
+npm install --silent --offline --cache npm --prefix node webpack typescript
+tar -xf linux.tar
+make -s -j2 -C linux-source-6.1/tools/lib/bpf
+for n in 1 2 3 4 5; do
+    systemd-nspawn -q --register=no --keep-unit -D / --volatile=yes --pipe /usr/bin/python3 -c ''
+done
+rm -r site node linux-source-6.1
+"""
+
+
+def everyday(work: Path) -> Callable[[], float]:
+    """Fetch packages and a kernel; return what works with them once, and returns the seconds that it took."""
+
+    def once(script: str = _EVERYDAY) -> float:
+        began = time.perf_counter()
+        done = subprocess.run(["sh", "-ec", script], cwd=work, stdout=-3, stderr=-1, check=False)
+        if done.returncode:
+            raise StoppedError(f"everyday work failed: {done.stderr.decode()[-500:]}")
+        return time.perf_counter() - began
+
+    once(_FETCH)
+    return once
+
+
 @dataclass(frozen=True)
 class Goal:
     """The most that something may be."""

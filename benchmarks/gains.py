@@ -1,7 +1,7 @@
 """What a remedy gains: the duration that `show` promises, against one that is measured.
 
 A job of the hold-out saves (or restores) with a planted fault and with its remedy in turns; both levels record the same
-run, alone and beside three busy loops on each core. A promise holds within a factor of 1.5 or 0.2 s: of a limit's own
+run, alone and beside four busy loops on each core. A promise holds within a factor of 1.5 or 0.2 s: of a limit's own
 remedy against the remedy under the same load, of more CPU (crowded) against the fault alone. Needs root.
 `--keep` and `--kept` as of score.py.
 """

@@ -9,8 +9,10 @@ stopped (SIGSTOP). A crowd is measured while it is new: an idle interpreter is w
 poll`, as root, it all happens in a PID namespace of its own; at trace an agent sees the host's processes, whoever they
 are: nothing else should run there.
 
-The wall clock of a job that keeps all cores busy is compared in turns as well, and nobody scrapes.
-A situation that did not go on until its end (beside.py), or an agent that ended, ends this program with an error.
+The wall clock of a job that keeps all cores busy, and of everyday work (pip, npm, a kernel unpacked, `make -j2`,
+containers), is compared in turns as well: beside no agent, a new one of each level, and none again. Nobody scrapes.
+What everyday work needs is fetched first, as users fetch it. A situation that did not go on until its end (beside.py),
+or an agent that ended, ends this program with an error.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beside import SITUATIONS, Goal
+from beside import SITUATIONS, Goal, everyday
 from ckptprof.service.title import set_title
 from contenders import Contender, agent, isolate, node_exporter, proving, scraping, tree
 from figures import machine, markdown, median, parser, show
@@ -36,6 +38,7 @@ from figures import machine, markdown, median, parser, show
 LEVELS = ("trace", "poll")
 ROLES = {"ckptprof:record": "recorder", "ckptprof:sample": "sampler"}
 WALL_CLOCK = "wall clock"
+EVERYDAY = "everyday work"
 TURN_SECONDS = 8.0  # until an agent that was stopped has taken in what it missed
 _BURN = """
 import sys, time
@@ -173,8 +176,8 @@ def _signal(guest: Guest, number: int) -> None:
 
 
 @contextlib.contextmanager
-def burners() -> Iterator[Callable[[int], float]]:
-    """Have a process for each CPU; yields what lets all count so far and returns the seconds of the slowest."""
+def burning(seconds: float) -> Iterator[Callable[[], float]]:
+    """Have a process for each CPU; yields what lets all count for so long and returns the seconds of the slowest."""
     with contextlib.ExitStack() as stack:
         found = []
         for _ in range(os.cpu_count() or 1):
@@ -190,37 +193,37 @@ def burners() -> Iterator[Callable[[int], float]]:
             return max(float(one.stdout.readline()) for one in found if one.stdout is not None)
 
         with proving("the job on all cores", found):
-            yield burn
+            count = int(10_000_000 * seconds / min(burn(10_000_000) for _ in range(3)))
+            yield lambda: burn(count)
 
 
-def wall_clock(guests: Sequence[Guest], options: Any) -> list[dict[str, Any]]:
-    """Return by how many percent a job on all cores is slower beside each agent of this tree, and beside none."""
-    ways: list[Guest | None] = [None, *(guest for guest in guests if guest.of == "now"), None]
+def wall_clock(name: str, once: Callable[[], float], work: Path, options: Any) -> list[dict[str, Any]]:
+    """Return by how many percent work takes longer beside a new agent of each level, and beside none again."""
+    ways = [None, *options.levels, None]
     took: list[list[float]] = [[] for _ in ways]
-    for guest in guests:
-        _signal(guest, signal.SIGSTOP)
-    with burners() as burn:
-        count = 10_000_000
-        count = int(count * options.job_seconds / min(burn(count) for _ in range(3)))
-        for turn in range(options.pairs):
-            for at in [(turn + n) % len(ways) for n in range(len(ways))]:
-                way = ways[at]
-                if way is not None:
-                    _signal(way, signal.SIGCONT)
-                time.sleep(1.0)  # what has come together is worked off
-                took[at].append(burn(count))
-                if way is not None:
-                    _signal(way, signal.SIGSTOP)
-    for guest in guests:
-        _signal(guest, signal.SIGCONT)
+    cpu: dict[str, list[float]] = {level: [] for level in options.levels}
+    memory = dict.fromkeys(options.levels, 0.0)
+    once()  # what is read from storage is in the page cache from now on
+    for turn in range(options.pairs):
+        for at in [(turn + n) % len(ways) for n in range(len(ways))]:
+            if (level := ways[at]) is None:
+                took[at].append(once())
+                continue
+            with agent(work / f"{name}-{turn}-{level}.db", "--level", level, name=f"wall-{level}") as guest:
+                time.sleep(3.0)  # its start is no work beside the job
+                used_ns = guest.cpu_ns()
+                took[at].append(once())
+                cpu[level].append((guest.cpu_ns() - used_ns) / took[at][-1] / 1e7)
+                memory[level] = max(memory[level], guest.alone_bytes() / 1e6)
+        print(json.dumps({"work": name, "seconds": took, "load": os.getloadavg()[0]}), file=sys.stderr, flush=True)
     slower = [[100 * (own / none - 1) for own, none in zip(one, took[0], strict=True)] for one in took]
-    noise = median(slower[-1])
-    return [
-        judged(("wall clock of a job on all cores", way.level, "slower"), median(some), None, Goal(0.5))
-        | {"A/A": noise}
-        for way, some in zip(ways, slower, strict=True)
-        if way is not None
-    ]
+    lines = []
+    for level, some in zip(options.levels, slower[1:-1], strict=True):
+        of = f"wall clock of {name}", level
+        lines.append(judged((*of, "slower"), median(some), None, Goal(0.5)) | {"A/A": median(slower[-1])})
+        lines.append(judged((*of, "CPU"), median(cpu[level]), None, None))
+        lines.append(judged((*of, "PSS"), memory[level], None, None))
+    return lines
 
 
 def judged(of: tuple[str, str, str], now: float, before: float | None, goal: Goal | None) -> dict[str, Any]:
@@ -256,7 +259,7 @@ def _of(row: Mapping[str, Any]) -> tuple[str, str]:
 def settings() -> Any:
     """Read the command line."""
     made = parser(__doc__)
-    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, WALL_CLOCK], help="default: all")
+    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, WALL_CLOCK, EVERYDAY], help="default: all")
     made.add_argument("--levels", nargs="*", choices=LEVELS, default=list(LEVELS))
     made.add_argument("--beside", type=Path, metavar="TREE", help="a checkout with a .venv: the agent before")
     made.add_argument("--quick", action="store_true", help="one window of 20 s, short pairs: 12 minutes in all")
@@ -281,18 +284,21 @@ def main() -> int:
         isolate()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the agents end, the folder goes
     set_title("benchmark")
-    chosen = options.only or [*SITUATIONS, WALL_CLOCK]
+    chosen = options.only or [*SITUATIONS, WALL_CLOCK, EVERYDAY]
     notes = [f"{name}: {value}" for name, value in machine().items()]
     lines: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         work = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ckptprof-bench-", dir=options.work)))
-        guests = guests_of(stack, work, options)
         if named := [name for name in chosen if name in SITUATIONS]:
-            rows = in_situations(named, guests, work, options)
+            with contextlib.ExitStack() as while_measured:
+                rows = in_situations(named, guests_of(while_measured, work, options), work, options)
             show("guest", rows, as_json=options.json, notes=notes)
             lines += against_goals(rows)
         if WALL_CLOCK in chosen:
-            lines += wall_clock(guests, options)
+            with burning(options.job_seconds) as burn:
+                lines += wall_clock("a job on all cores", burn, work, options)
+        if EVERYDAY in chosen:
+            lines += wall_clock(EVERYDAY, everyday(work), work, options)
     show("guest, goals", lines, as_json=options.json, notes=notes)
     if options.markdown:
         print(markdown(lines))

@@ -162,7 +162,9 @@ def _table(panel: Panel) -> Built:
     built = built.with_transformation(models.DataTransformerConfig(id_val="organize", options=options))
     if panel.queries[0].legend:
         built = built.sort_by([common.TableSortByFieldState().display_name(panel.queries[0].legend).desc(desc=True)])
-    link = {"title": "this node alone", "url": "/d/ckptprof-node?var-instance=${__value.raw}&${__url_time_range}"}
+    kept = "&".join(f"${{{name}:queryparam}}" for name in ("DS_PROMETHEUS", "cluster", "job"))
+    url = f"/d/ckptprof-node?var-instance=${{__value.raw}}&{kept}&${{__url_time_range}}"
+    link = {"title": "this node alone", "url": url}
     built = built.override_by_name("node", [models.DynamicConfigValue(id_val="links", value=[link])])
     built = built.override_by_name("limit", [_property("mappings", [_by_name()]), *_coloured()])
     for query in panel.queries:

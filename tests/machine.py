@@ -151,6 +151,7 @@ def _registry() -> str | None:
 _MODULES = {
     "torch": ("torch",),
     "orbax": ("jax", "orbax"),
+    "frames": ("pandas", "polars", "pyarrow"),
     "readers": ("duckdb", "opentelemetry", "perfetto", "pyarrow"),
     "frameworks": (
         "accelerate", "deepspeed", "h5py", "joblib", "keras", "lightning", "megatron", "torch", "transformers",

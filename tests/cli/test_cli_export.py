@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 from tests.cli.recorded import BEGIN_NS, HOSTILE, SECOND, recorded
 
 from ckptprof.cli.main import main
+from ckptprof.store import records
 from ckptprof.store.reader import StoreReader
 
 FORMATS = ("csv", "jsonl", "parquet", "arrow", "perfetto")
@@ -35,9 +37,19 @@ def test_csv_goes_to_standard_output(db: str, capfdbinary: pytest.CaptureFixture
 
     rows = list(csv.DictReader(io.StringIO(capfdbinary.readouterr().out.decode(), newline="")))
     assert [row["step"] for row in rows] == ["0", "1", "2"]
-    assert rows[0]["durable_ns"] == str(BEGIN_NS + 5 * SECOND)
-    assert rows[2]["durable_ns"] == ""
+    assert rows[0]["durable_time"] == "2023-11-14 22:13:25.000"
+    assert rows[0]["stall_seconds"] == "3.0"
+    assert rows[2]["durable_time"] == ""
     assert rows[2]["path"] == HOSTILE
+
+
+def test_a_raw_table_comes_on_request(db: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """As the database holds it: times in nanoseconds."""
+    assert main(["export", "--db", db, "--table", "checkpoints"]) == 0
+
+    rows = list(csv.DictReader(io.StringIO(capfdbinary.readouterr().out.decode(), newline="")))
+    assert rows[0]["durable_ns"] == str(BEGIN_NS + 5 * SECOND)
+    assert json.loads(rows[0]["pattern"])["class"] == "sequential-large"
 
 
 def test_filters_are_those_of_report(db: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -75,15 +87,14 @@ def test_a_suffix_of_no_format_is_refused(
     assert main(["export", "--db", db, "-o", str(tmp_path / "plain")]) == 0
 
 
-def test_a_folder_gets_every_table(db: str, tmp_path: Path) -> None:
-    """But the series, which may be a month of every device."""
+def test_a_folder_gets_every_view(db: str, tmp_path: Path) -> None:
+    """And no raw table: their series may be a month of every device."""
     folder = tmp_path / "out"
     folder.mkdir()
     assert main(["export", "--db", db, "-o", str(folder)]) == 0
 
     assert sorted(path.name for path in folder.iterdir()) == [
-        "accounts.csv", "checkpoints.csv", "devices.csv", "evidence.csv", "progress.csv", "sessions.csv", "streams.csv",
-        "timeline.csv", "writers.csv",
+        "v_accounts.csv", "v_checkpoints.csv", "v_devices.csv", "v_ranks.csv", "v_sessions.csv",
     ]  # fmt: skip
 
 
@@ -152,52 +163,60 @@ def test_a_closed_pipe_is_no_error(db: str) -> None:
 
 
 @pytest.mark.readers
-def test_parquet_is_what_the_database_holds(db: str, tmp_path: Path) -> None:
-    """Every table, column and row, read by DuckDB and by pyarrow; times are timestamps, lengths durations."""
-    import duckdb  # noqa: PLC0415 # needs the marker
-    from pyarrow import parquet  # noqa: PLC0415
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_columnar_files_are_what_the_database_holds(db: str, tmp_path: Path, suffix: str) -> None:
+    """Every view and raw table, column and row, read by pyarrow; times are timestamps."""
+    from pyarrow import ipc, parquet  # noqa: PLC0415 # needs the marker
 
-    assert main(["export", "--db", db, "-f", "parquet", "-o", str(tmp_path)]) == 0
-    for path in tmp_path.glob("*.parquet"):
-        stored = _stored(db, path.stem)
-        assert _plain(parquet.read_table(path)) == stored, path
-        found = duckdb.sql(f"SELECT * FROM '{path}'")  # noqa: S608 # our own file
-        assert found.columns == parquet.read_schema(path).names
-        assert len(found.fetchall()) == len(stored)
-    kinds = {field.name: str(field.type) for field in parquet.read_schema(tmp_path / "checkpoints.parquet")}
-    assert (kinds["start_ns"], kinds["stall_ns"]) == ("timestamp[ns, tz=UTC]", "duration[ns]")
-    assert parquet.read_schema(tmp_path / "checkpoints.parquet").metadata[b"ckptprof.host"] == b"node-1"
+    kinds: dict[str, str] = {}
+    for name in (*records.VIEW_NAMES, "checkpoints", "writers", "devices", "streams", "evidence", "sessions"):
+        path = tmp_path / f"{name}.{suffix}"
+        assert main(["export", "--db", db, "--table", name, "-o", str(path)]) == 0
+        read = parquet.read_table(path) if suffix == "parquet" else ipc.open_file(path).read_all()
+        assert _plain(read) == _stored(db, name), path
+        assert read.schema.metadata[b"ckptprof.host"] == b"node-1"
+        kinds |= {f"{name}.{field.name}": str(field.type) for field in read.schema}
+    assert (kinds["checkpoints.start_ns"], kinds["checkpoints.stall_ns"]) == ("timestamp[ns, tz=UTC]", "duration[ns]")
+    assert (kinds["v_checkpoints.start_time"], kinds["v_checkpoints.stall_seconds"]) == (
+        "timestamp[us, tz=UTC]", "double",
+    )  # fmt: skip
+    assert (kinds["v_accounts.text"], kinds["v_sessions.clean"], kinds["v_ranks.rank"]) == ("string", "bool", "int64")
 
 
 @pytest.mark.readers
-def test_arrow_is_what_parquet_is(db: str, tmp_path: Path) -> None:
-    """The same rows by the same types."""
-    from pyarrow import ipc  # noqa: PLC0415 # needs the marker
+def test_duckdb_reads_a_folder(db: str, tmp_path: Path) -> None:
+    """Times are moments for it, with which it counts."""
+    import duckdb  # noqa: PLC0415 # needs the marker
 
-    path = tmp_path / "out.arrow"
-    assert main(["export", "--db", db, "-o", str(path)]) == 0
-    with ipc.open_file(path) as file:
-        assert _plain(file.read_all()) == _stored(db, "checkpoints")
+    assert main(["export", "--db", db, "-f", "parquet", "-o", str(tmp_path)]) == 0
+    found = duckdb.sql(
+        f"SELECT step, epoch(end_time - start_time), durable_time FROM '{tmp_path}/v_checkpoints.parquet'"  # noqa: S608
+    ).fetchall()
+    assert [row[:2] for row in found] == [(0, 3.0), (1, 3.0), (2, 3.0)]
+    assert found[2][2] is None
 
 
 def _stored(db: str, table: str) -> list[dict[str, Any]]:
     """Return the rows of a table as SQLite tells them."""
-    name = "v_accounts" if table == "accounts" else table
     with sqlite3.connect(db) as raw:
         raw.row_factory = sqlite3.Row
-        if table in ("timeline", "progress"):
-            return []
-        rows = [dict(row) for row in raw.execute(f"SELECT * FROM {name}")]  # noqa: S608 # a table of ours
+        rows = [dict(row) for row in raw.execute(f"SELECT * FROM {table}")]  # noqa: S608 # a table of ours
     return [{key: value for key, value in row.items() if key not in ("timeline", "progress")} for row in rows]
 
 
 def _plain(table: Any) -> list[dict[str, Any]]:
-    """Return the rows with the numbers of nanoseconds that are behind timestamps and durations."""
-    columns = [
-        column.cast("int64") if str(column.type).endswith(("ns]", "UTC]")) else column for column in table.columns
-    ]
-    values = [column.to_pylist() for column in columns]
-    return [dict(zip(table.column_names, row, strict=True)) for row in zip(*values, strict=True)]
+    """Return the rows with the numbers of SQLite: nanoseconds, or the seconds of a view, which has microseconds."""
+    rows = []
+    for row in table.to_pylist():
+        for name, value in row.items():
+            if isinstance(value, datetime) and name.endswith("_time"):
+                row[name] = value.timestamp()
+        rows.append(row)
+    for name in table.column_names:
+        if name.endswith("_ns"):
+            for row, number in zip(rows, table[name].cast("int64").to_pylist(), strict=True):
+                row[name] = number
+    return rows
 
 
 @pytest.mark.readers

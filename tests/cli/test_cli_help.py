@@ -33,6 +33,7 @@ CODES: dict[str, set[int] | None] = {
     "ckptprof ceiling . --size 256M": None,  # half a minute; test_cli_ceiling does that
     "ckptprof ceiling /scratch --size 20G --yes": None,
     "ckptprof capture host.ckptrec.gz --seconds 60": None,  # a minute
+    "ckptprof dashboards -o /var/lib/grafana/dashboards --runbooks https://wiki.example.org/runbooks": None,
     "ckptprof completion fish | source": None,  # test_cli_completion pastes these two into their shells
     'eval "$(ckptprof completion zsh)"': None,
     "ckptprof ship --to s3://bucket/ckptprof": None,  # asks a store

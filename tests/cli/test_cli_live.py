@@ -143,9 +143,15 @@ class Terminal:
         return self.shown
 
     def awaits(self, text: str) -> None:
-        """Wait until a text is shown after what was asked for before."""
-        wait_until(lambda: text.encode() in self.read(), lambda: f"no {text!r} in {self.shown!r}")
+        """Wait until a text is shown after what was asked for before; fail at once if nothing can show it any more."""
+        wait_until(lambda: self._shows(text.encode()), lambda: f"no {text!r} in {self.shown!r}")
         self.shown = b""
+
+    def _shows(self, text: bytes) -> bool:
+        code = self.process.poll()  # before the last of it is read
+        is_shown = text in self.read()
+        assert is_shown or code is None, f"no {text!r} before it ended with {code}: {self.shown!r}"
+        return is_shown
 
     def press(self, data: bytes) -> None:
         """Press keys."""
@@ -179,6 +185,16 @@ def terminal(db: str) -> Iterator[Terminal]:
     made.awaits("q quit")
     yield made
     made.close()
+
+
+def test_a_screen_that_died_is_not_waited_for(tmp_path: Path) -> None:
+    """Its error is the failure, at once: with a fault in a frame these tests once stood still for nine minutes."""
+    made = Terminal(str(tmp_path / "none.db"))
+    try:
+        with pytest.raises(AssertionError, match=r"(?s)ended with 6: .*no database"):
+            made.awaits("q quit")
+    finally:
+        made.close()
 
 
 @pytest.mark.parametrize(("how", "code"), [("q", 0), ("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 130)])

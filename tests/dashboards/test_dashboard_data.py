@@ -7,18 +7,19 @@ import functools
 import json
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from prometheus_client import generate_latest
 from tests.dashboards import busy_node, prometheus_harness
 from tests.patience import wait_until
 
 from ckptprof.assets import asset
+from ckptprof.cli.main import main
 from ckptprof.export.http import MetricsServer
 from ckptprof.export.metrics import Metrics
 from ckptprof.export.wsgi_pages import Pages
@@ -173,18 +174,33 @@ def test_every_alert_is_tested_and_says_what_to_do() -> None:
 @pytest.mark.prometheus
 def test_the_address_of_the_runbooks_is_given_at_generation(tmp_path: Path) -> None:
     """An Alertmanager's reader opens the section of the alert; what is no address is refused."""
-    script = RULES.parent / "alerts.py"
     address = "https://wiki.example.org/ckptprof/runbooks"
-    done = subprocess.run([sys.executable, script, address], capture_output=True, text=True, check=True)
+    assert main(["dashboards", "-o", str(tmp_path), "--runbooks", address]) == 0
     written = tmp_path / "ckptprof.rules.yml"
-    written.write_text(done.stdout)
-    alerts = re.findall(r"alert: (\w+)", done.stdout)
+    text = written.read_text(encoding="utf-8")
+    alerts = re.findall(r"alert: (\w+)", text)
     checked = subprocess.run(["promtool", "check", "rules", written], capture_output=True, text=True, check=False)
 
-    assert re.findall(r"runbook_url: (\S+)", done.stdout) == [f"{address}#{alert.lower()}" for alert in alerts]
+    assert re.findall(r"runbook_url: (\S+)", text) == [f"{address}#{alert.lower()}" for alert in alerts]
     assert checked.returncode == 0, checked.stdout + checked.stderr
-    for wrong in ([], ["docs/"], ["https://x y"], ["https://x#y"]):
-        assert subprocess.run([sys.executable, script, *wrong], capture_output=True, check=False).returncode == 2
+    for wrong in ("docs/", "https://x y", "https://x#y"):
+        assert main(["dashboards", "-o", str(tmp_path), "--force", "--runbooks", wrong]) == 2
+    assert written.read_text(encoding="utf-8") == text
+
+
+def test_a_folder_gets_what_grafana_and_prometheus_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The committed board and rules; the provider reads this folder; nothing is written over unless it is wanted."""
+    folder = tmp_path / 'a "folder"'
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    assert main(["dashboards"]) == 0
+
+    provider = yaml.safe_load((folder / "grafana-provider.yml").read_text(encoding="utf-8"))["providers"][0]
+    assert provider["options"]["path"] == str(folder)
+    for name in ("ckptprof-node.json", "rules/ckptprof.rules.yml"):
+        assert (folder / Path(name).name).read_bytes() == (RULES.parent / name).read_bytes()
+    assert main(["dashboards"]) == 2
+    assert main(["dashboards", "--force"]) == 0
 
 
 def test_rules_name_only_what_is_exported() -> None:

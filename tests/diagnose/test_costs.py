@@ -126,7 +126,7 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
     assert told is not None
     assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(55))
     assert told.share == pytest.approx(55 / 96)
-    assert told.sentence == "1 of 4 checkpoints was serialisation-bound: 55.0 s of 1 min 36 s lost."
+    assert told.sentence == "1 of 4 checkpoints was serialisation-bound: 55.0 s of 1 min 36 s blocked."
     assert told.remedy is not None
     assert "thread_count" in told.remedy
 
@@ -137,7 +137,7 @@ def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:
     told = first_advice([diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))])
     assert told is not None
     assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(8.9, abs=0.1))
-    assert told.sentence == "the only checkpoint was serialisation-bound: 8.91 of 10.0 s lost."
+    assert told.sentence == "the only checkpoint was serialisation-bound: 8.91 of 10.0 s blocked."
 
 
 def test_nothing_slow_is_an_answer() -> None:

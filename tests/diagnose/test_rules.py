@@ -80,6 +80,8 @@ def test_python_stacks_refine_serialisation(level: Level) -> None:
         "copy": "copies",
         "other": "single-thread",
     }
+    for path, name in (("/ckpt/step_1.pt.gz", "compression"), ("/ckpt/step_1.pt", "single-thread")):
+        assert cause(save(level, 20, measured(at), path=path)) == name  # without stacks the name of its file shows it
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.rules import RULES
 from ckptprof.measures import ProcessMeasure
-from ckptprof.model import LEFT_OUT, REUSED_MEMORY, Checkpoint, Kind, Level, Mode
+from ckptprof.model import LEFT_OUT, REUSED_MEMORY, Checkpoint, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
 
 BOTH = pytest.mark.parametrize("level", list(Level))
@@ -135,13 +135,6 @@ def test_without_measures_nothing_is_claimed() -> None:
     assert verdict.expected_seconds is None
 
 
-def test_a_copy_has_no_verdict_and_no_cost() -> None:
-    """Nobody waits for it."""
-    copy = diagnose(save(Level.TRACE, 20, measured(), kind=Kind.COPY))
-    assert copy.verdict is None
-    assert copy.cost is None
-
-
 def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
     """The device, the mount, the looks, the CPU time: each in turn."""
     at = thread(Level.POLL, 20, copy=1, sync=19)
@@ -195,15 +188,6 @@ def test_what_was_lost_lowers_the_confidence_by_its_share() -> None:
     assert rest == pytest.approx(0.14 * whole, abs=1e-3)
 
 
-def test_tracing_is_surer_than_polling() -> None:
-    """Of the same save."""
-    sure = [
-        told(save(level, 20, measured(thread(level, 20, user=18, copy=2), devices=(device(20),)))).confidence
-        for level in (Level.TRACE, Level.POLL)
-    ]
-    assert sure[0] > sure[1] >= 0.6
-
-
 def test_a_server_without_a_link_to_look_at_may_be_the_network() -> None:
     """It is said, and the other one is a candidate."""
     at = thread(Level.TRACE, 20, copy=1, sync=19)
@@ -251,19 +235,6 @@ def test_a_limit_that_held_a_moment_is_none_where_the_rest_was_a_wait_for_a_proc
 
     assert told(one(0.057), one(0.057, -3)).limit is Limit.NONE
     assert told(one(0.45), one(0.45, -3)).limit is Limit.DEVICE
-
-
-def test_a_device_at_its_best_is_nothing_unless_it_costs_much() -> None:
-    """Two seconds at what the device has shown are none, forty are the device's; so are two at a fifth of it."""
-    rate = GIB / 1.8
-    at = thread(Level.TRACE, 2, copy=0.2, sync=1.8)
-    best = device(2, busy_seconds=1.8, shown_bytes_per_second=rate)
-    assert told(save(Level.TRACE, 2, measured(at, devices=(best,)))).limit is Limit.NONE
-    worse = device(2, busy_seconds=1.8, shown_bytes_per_second=5 * rate)
-    assert told(save(Level.TRACE, 2, measured(at, devices=(worse,)))).limit is Limit.DEVICE
-    long = thread(Level.TRACE, 40, copy=1, sync=39)
-    best = device(40, 20 * GIB, busy_seconds=39, shown_bytes_per_second=20 * GIB / 39)
-    assert told(save(Level.TRACE, 40, measured(long, devices=(best,)), bytes=20 * GIB)).limit is Limit.DEVICE
 
 
 def test_a_host_without_cpu_time_to_spare_is_no_storage_and_no_code_problem() -> None:

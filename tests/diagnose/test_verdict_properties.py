@@ -122,7 +122,7 @@ def test_no_step_takes_a_second_twice_or_loses_one(checkpoint: Checkpoint) -> No
     """What each leaves and what it puts into accounts is what was there before; no part is less than nothing."""
     sight = gather_context(checkpoint)
     path = critical(sight)
-    known, left = ClaimInputs(sight, path, None, 1.0), path.time.parts
+    known, left = ClaimInputs(sight, path, None, 1.0, None, 0.0), path.time.parts
     for step in ORDER:
         claim = step(known, left)
         spent = sum(one.seconds for one in claim.charges)
@@ -161,7 +161,7 @@ def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
     for limit, spent in totals(found):
         told = gain(found, limit, None)
         expected, own = told.expected_seconds, found.runnable if limit is Limit.CPU else spent
-        waits = 0.0 if limit is Limit.CPU else found.of(Limit.CPU)  # of its work, at most all
+        waits = 0.0 if limit is Limit.CPU else found.runnable  # of its work, at most all
         assert found.seconds - own - waits - 1e-6 <= expected <= found.seconds + 1e-6
         assert told.capped_by != limit.value
         if limit in (Limit.CPU, Limit.SERIALIZE) and "device" not in (told.capped_by or ""):

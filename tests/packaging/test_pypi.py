@@ -63,12 +63,13 @@ def test_a_release_moves_version_and_changelog(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_pypi_would_take_source_and_wheel(tmp_path: Path) -> None:
-    """`twine check --strict` has no complaint; the source holds what its own wheel is built from."""
+    """By twine and check-wheel-contents; the source holds what its own wheel is built from."""
     for command in (
         ("build", "--no-isolation", "--outdir", str(tmp_path), str(ROOT)),  # the wheel is built from the source
         ("twine", "check", "--strict", *(f"{tmp_path}/ckptprof-{ckptprof.__version__}{end}" for end in ENDS)),
+        ("check_wheel_contents", f"{tmp_path}/ckptprof-{ckptprof.__version__}{ENDS[1]}"),
     ):
-        done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
+        done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

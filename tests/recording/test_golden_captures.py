@@ -17,7 +17,7 @@ from tests.report.schemas import validate
 
 from ckptprof.model import Checkpoint, Mode
 from ckptprof.recording import read_file
-from ckptprof.report import terminal
+from ckptprof.report import show, terminal
 from ckptprof.report.document import checkpoint_document, dump
 from ckptprof.report.summary import without_copies
 from ckptprof.service.commands.replaying import replay
@@ -61,6 +61,8 @@ def test_the_same_is_told_as_before(name: str) -> None:
 def _holds(one: Checkpoint) -> None:
     """Hold what is told to its schema: timelines, blocked add up, a remedy is of its framework, gains have bounds."""
     validate("show", json.loads(dump(checkpoint_document(one))))
+    for width, most in ((80, 24), (200, 50)):
+        assert len(show.brief(one, width=width, colour=False, zone=timezone.utc).splitlines()) <= most
     times = [edge for interval in one.blocked for edge in (interval.start_ns, interval.end_ns)]
     verdict = one.verdict
 

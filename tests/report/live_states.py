@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from tests.report.conftest import MIB, SECOND, T0, checkpoint, diagnosed
 
-from ckptprof.model import Kind, Mode, Status
+from ckptprof.model import Kind, Mode, Point, Status
 from ckptprof.report.live.state import Device, State, Underway, with_usual_bytes
 from ckptprof.verdicts import Account, InterimVerdict, Limit
 
@@ -25,7 +25,7 @@ def busy() -> State:
             uid="a", kind=Kind.SAVE, job="train.py", framework="torch-dcp", step=1200, ranks=4, ranks_done=3,
             bytes=700 * MIB, start_ns=NOW - 2_100_000_000, last_ns=NOW, stall_ns=2_100_000_000,
             path="/mnt/scratch/ckpt/llama-7b/run-0042/step_001200",
-            so_far=_so_far("waiting for nvme0n1, which was 97 % busy"),
+            so_far=_so_far("waiting for nvme0n1, which was 97 % busy"), largest_writer="rank 3, pid 41213",
         ),
         Underway(
             uid="b", kind=Kind.RESTORE, job="eval_harness.py", framework=None, step=None, ranks=None, ranks_done=None,
@@ -48,7 +48,7 @@ def busy() -> State:
 def stopped() -> State:
     """Return a host with nothing under way, whose recorder has ended."""
     note = "no recorder is running for this database: this is the last stored state"
-    return msgspec.structs.replace(busy(), underway=(), devices=(), dropped_frames=3, notes=(note,))
+    return msgspec.structs.replace(busy(), level=None, since_ns=None, underway=(), devices=(), notes=(note,))
 
 
 def blank() -> State:
@@ -87,5 +87,8 @@ def _device(kind: str, name: str, read: float | None, written: float | None, bus
     )  # fmt: skip
 
 
-LATELY = {"nvme0n1": [0.0, 546e6, 1.0, 273e6, 500e6], "eth0": [0.0, 0.0]}
+LATELY = {
+    name: [Point(NOW - (5 - n) * SECOND, NOW - (4 - n) * SECOND, int(rate)) for n, rate in enumerate(rates)]
+    for name, rates in (("nvme0n1", (0, 546e6, 1, 273e6, 500e6)), ("eth0", (0, 0)))
+}
 STATES = {"busy": busy, "stopped": stopped, "blank": blank, "hostile": hostile}

@@ -11,7 +11,7 @@ import pytest
 
 from ckptprof.model import Checkpoint, Gap, Kind, Report, Status, Watched
 from ckptprof.report import account, answer, terminal
-from ckptprof.verdicts import Cost, Limit
+from ckptprof.verdicts import Account, Cost, Limit
 
 _UNWATCHED = Watched(start_ns=None, end_ns=None)
 
@@ -141,10 +141,10 @@ def test_ids_that_jump_back_are_explained(
 def test_a_stall_of_saves_says_so_beside_restores(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
     """The answer speaks of what both lost."""
     save = make_diagnosed(1, 0, stall_ns=10**9)
-    for beside, said in (((), "blocked for 1.00 s"), ((make_diagnosed(2, 9, kind=Kind.RESTORE),), "1.00 s by saves")):
+    for beside, said in (((), "1.00 s"), ((make_diagnosed(2, 9, kind=Kind.RESTORE),), "1.00 s by saves")):
         report = Report(host="h", watched=_UNWATCHED, checkpoints=(save, *beside))
         text = terminal.render(report, width=200, colour=False, zone=zone)
-        (line,) = (line for line in text.splitlines() if line.startswith("Stall "))
+        (line,) = (line for line in text.splitlines() if line.startswith("Blocked "))
 
         assert said in line
         assert ("by saves" in line) is bool(beside)
@@ -172,7 +172,7 @@ def test_a_stall_above_its_duration_is_explained_where_it_stands(
         terminal.render(Report(host="h", watched=_UNWATCHED, checkpoints=(one,)), width=200, colour=False, zone=zone)
     )
 
-    assert ("STALL can exceed DURATION: training also paused" in text) is said
+    assert ("BLOCKED can exceed DURATION: training also paused" in text) is said
     assert (
         "including 0.92 s before the first byte or after the last" in dict(account.headline_facts(one))["Cost"]
     ) is said
@@ -282,3 +282,16 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
             assert pairs["Answer"].startswith("It is unclear what limited the only checkpoint")
         else:
             assert limit is Limit.NONE or pairs["Answer"].startswith(limit.value)
+
+
+def test_the_costliest_leads_not_the_surest(make_diagnosed: Callable[..., Checkpoint]) -> None:
+    """A restore that is certain does not lead while twenty saves, each less certain, blocked training longer."""
+    saves = [make_diagnosed(n, n * 100, confidence=0.7, limit=Limit.DEVICE) for n in range(1, 21)]
+    for number, one in enumerate(saves):
+        assert one.verdict is not None
+        accounts = (Account(limit=Limit.DEVICE, seconds=one.verdict.seconds, text=""),)
+        saves[number] = msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, accounts=accounts))
+    restore = make_diagnosed(21, 3000, kind=Kind.RESTORE, confidence=0.99, limit=Limit.SERIALIZE)
+    found = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=(*saves, restore))).opening
+
+    assert found[0][1].startswith("device, probably: 20 of 21 checkpoints were device-bound")

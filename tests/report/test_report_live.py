@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timezone
 
 import msgspec
 import pytest
 from tests.report.conftest import checkpoint
-from tests.report.live_states import LATELY, STATES, busy, hostile
+from tests.report.live_states import LATELY, STATES, busy, hostile, stopped
 
 from ckptprof.model import Kind, Status, Writer
 from ckptprof.report.clean import width as cells
@@ -76,8 +77,44 @@ def test_what_was_not_seen_is_not_drawn(zone: timezone) -> None:
     text = "\n".join(frame(state, ScreenOptions(160, 50, zone)))
 
     assert "~" not in text
-    for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "STALL", "DEVICE"):
+    for title in ("OF", "PROGRESS", "RATE", "RANKS", "STEP", "BLOCKED", "DEVICE"):
         assert title not in text.split()
+
+
+def test_the_next_save_is_due_by_the_interval_of_its_job(zone: timezone) -> None:
+    """Or late; not while one is in progress, nor where nothing records any more."""
+    now_ns = busy().last[0].start_ns + 20 * 10**9  # saves start every 60 s
+    due = msgspec.structs.replace(busy(), underway=(), at_ns=now_ns)
+    late = msgspec.structs.replace(due, at_ns=now_ns + 50 * 10**9)
+    alone = msgspec.structs.replace(due, last=due.last[:1])
+    shown = [
+        "\n".join(frame(state, ScreenOptions(100, 24, zone))[2:4]) for state in (due, late, alone, stopped(), busy())
+    ]
+
+    assert "  no save or restore in progress; train.py: next save in 40.0 s (one every 1 min 00 s)" in shown[0]
+    assert "next save 10.0 s late" in shown[1]
+    assert [line for line in shown[2:] if "next save" in line] == []
+
+
+def test_the_largest_writer_is_the_process_with_most_bytes() -> None:
+    """With its rank, if it has one."""
+    ranks = [Writer(pid=40 + n, comm="python", bytes=100 * n, rank=n) for n in (1, 3, 2)]
+    alone = (Writer(pid=7, comm="cp", bytes=1),)
+
+    assert [underway(checkpoint(9, 900, writers=one)).largest_writer for one in (tuple(ranks), alone, ())] == [
+        "rank 3, pid 43", "cp 7", None,
+    ]  # fmt: skip
+
+
+def test_a_large_screen_is_filled(zone: timezone) -> None:
+    """With stalls and the rate over time; a small one keeps its lines for the newest checkpoints."""
+    options = ScreenOptions(100, 60, zone, recent=LATELY)
+    large = frame(busy(), options)
+    small = frame(busy(), replace(options, height=24))
+
+    drawn = [line.split()[0] for line in large if line.startswith(("  Run", "  Duration", "  nvme0n1,"))]
+    assert drawn == ["Run", "Duration", "nvme0n1,"]
+    assert not any(line.startswith(("  Run", "  nvme0n1,")) for line in small)
 
 
 def test_a_limit_is_likely_only_while_most_of_the_time_was_judged(zone: timezone) -> None:

@@ -69,7 +69,7 @@ def test_colour_is_only_added(made: CheckpointPlan) -> None:
 
     assert "\x1b[1;32m> " in coloured
     assert "\x1b" not in plain
-    for code in ("\x1b[1;32m", "\x1b[1m", "\x1b[31m", "\x1b[0m"):
+    for code in ("\x1b[1;32m", "\x1b[1m", "\x1b[91m", "\x1b[0m"):
         coloured = coloured.replace(code, "")
     assert coloured == plain
 

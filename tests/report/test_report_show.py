@@ -127,7 +127,7 @@ def test_a_verdict_that_is_unclear_says_so(
     text = show.render(shown["unclear"], width=80, colour=False, zone=zone, blocks=chart.ASCII_BLOCKS)
 
     golden("show/unclear-80.txt", text)
-    assert "Limit       unclear, possibly page-cache" in text
+    assert "Limit  unclear, possibly page-cache" in text
     assert text.isascii()
 
 
@@ -142,7 +142,7 @@ def test_no_verdict_is_told_as_a_fact(
     text = show.render(one, width=80, colour=True, zone=zone)
 
     assert word in text
-    assert "\x1b[34m█" in text
+    assert "\x1b[94m█" in text
 
 
 def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -156,7 +156,7 @@ def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Chec
 
     assert "and 10.0 s in 4 more: --json has them" in text
     assert "nan" not in text
-    assert "Without it" not in text
+    assert "Gain" not in text
 
 
 def test_reasons_stand_beside_what_they_explain(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -426,7 +426,23 @@ def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
     text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone, blocks=blocks)
 
     assert drawn in text
-    assert re.search("Or +run fewer jobs alongside: about 1.00 s instead of 4.00 s", text)
+    assert "compressing; 3.00 s of this waiting for a CPU (hatched)" in " ".join(text.split())
+    assert re.search("Or +run fewer jobs alongside: about 1.00 s", text)
+
+
+def test_a_gain_without_a_known_rate_is_a_range(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """From what remains in any case, on free CPUs, to the duration now."""
+    made = make_diagnosed()
+    assert made.verdict is not None
+    accounts = (
+        Account(limit=Limit.SMALL_IO, seconds=3.0, text="asleep"),
+        Account(limit=Limit.SERIALIZE, seconds=1.0, text="pickling", runnable_seconds=0.5),
+    )
+    verdict = msgspec.structs.replace(
+        made.verdict, limit=Limit.SMALL_IO, seconds=4.0, accounts=accounts, expected_seconds=None, capped_by="the disk"
+    )
+    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
+    assert "Gain   0.50 s to 4.00 s, then limited by the disk" in text
 
 
 def test_a_hundredth_of_an_account_is_not_described(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:

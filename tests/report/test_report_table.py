@@ -39,7 +39,7 @@ def test_facts_stand_under_each_other() -> None:
 
 def test_paint_only_when_told() -> None:
     """Two styles are one code."""
-    assert paint("x", "bold red", colour=True) == "\x1b[1;31mx\x1b[0m"
+    assert paint("x", "bold red", colour=True) == "\x1b[1;91mx\x1b[0m"
     assert paint("x", "bold red", colour=False) == "x"
     assert paint("x", "", colour=True) == "x"
 

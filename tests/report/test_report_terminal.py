@@ -51,7 +51,7 @@ def test_every_column_is_shown_where_there_is_room(reports: dict[str, Report], z
         "STEP",
         "DURATION",
         "MODE",
-        "STALL",
+        "BLOCKED",
         "SIZE",
         "RATE",
         "PATTERN",
@@ -84,7 +84,7 @@ def test_incomplete_saves_stand_out(reports: dict[str, Report], zone: timezone) 
     """By a plain word, in red where there is colour, and a sentence that says what it means."""
     text = terminal.render(reports["course"], width=80, colour=True, zone=zone)
 
-    assert "\x1b[1;31mincomplete" in text
+    assert "\x1b[1;91mincomplete" in text
     assert "Incomplete saves were interrupted, never committed, or" in text
     assert "Saves     4 (1 incomplete)," in terminal.render(reports["course"], width=80, colour=False, zone=zone)
 
@@ -97,8 +97,8 @@ def test_modes_take_the_place_of_less_where_space_is_short(reports: dict[str, Re
             text = terminal.render(reports[name], width=width, colour=False, zone=zone)
             headers[name, width] = next(line for line in text.splitlines() if line.startswith("ID")).split()
 
-    assert headers["course", 80] == ["ID", "TIME", "KIND", "STEP", "DURATION", "MODE", "STALL", "SIZE", "PATH"]
-    assert {"STALL", "PATH"} < set(headers["course", 60])
+    assert headers["course", 80] == ["ID", "TIME", "KIND", "STEP", "DURATION", "MODE", "BLOCKED", "SIZE", "PATH"]
+    assert {"BLOCKED", "PATH"} < set(headers["course", 60])
     assert headers["run", 80] == ["ID", "TIME", "KIND", "STEP", "DURATION", "SIZE", "RATE", "PATH"]
 
 
@@ -190,8 +190,25 @@ def test_a_report_of_thousands_is_complete(make_checkpoint: Callable[..., Checkp
     report = Report(host="h", watched=Watched(start_ns=0, end_ns=many[-1].end_ns), checkpoints=many)
     text = terminal.render(report, width=80, colour=False, zone=zone, whole=True)
 
-    assert text.count(".pt") == 2000
+    assert len(re.findall(r"^ *\d+  .*step_\d{6}$", text, re.MULTILINE)) == 2000
+    assert text.count(".pt") == 1  # where the folder is named
     assert "--all" not in text
+
+
+def test_a_path_that_is_cut_keeps_what_differs(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
+    """What all paths have in common, at their start and end, is named once below."""
+    paths = (("/d/run/ckpt_00000507.safetensors", "…pt_00000507"), ("/d/run/v1.5/x", "v1.5/x"))
+    for first, shown in paths:
+        several = tuple(
+            make_checkpoint(n, n * 10, path=path, stall_ns=10**9, mode=Mode.SYNC)
+            for n, path in enumerate((first, "/d/run/ckpt_00000508.safetensors"), start=1)
+        )
+        report = Report(host="h", watched=Watched(start_ns=0, end_ns=several[-1].end_ns), checkpoints=several)
+        lines = terminal.render(report, width=79, colour=False, zone=zone).splitlines()
+
+        assert next(line for line in lines if line.startswith(" 1 ")).endswith(f" {shown}")
+        is_alike = first.endswith(".safetensors")
+        assert f"Paths are in  /d/run/{', and end in .safetensors' * is_alike}" in lines
 
 
 def test_of_many_the_worst_and_the_last_are_told(make_checkpoint: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -223,8 +240,8 @@ def test_what_took_much_longer_than_usual_has_a_mark(
     text = terminal.render(report, width=80, colour=True, zone=zone)
     few = terminal.render(msgspec.structs.replace(report, checkpoints=saves[3:]), width=80, colour=False, zone=zone)
 
-    assert "\x1b[1;31m 9.00 s!\x1b[0m" in text
-    assert "\x1b[1;31m9.00 s\x1b[0m" in text
+    assert "\x1b[1;91m 9.00 s!\x1b[0m" in text
+    assert "\x1b[1;91m 9.00 s\x1b[0m" in text
     assert "    5.60 s  " in text
     assert "!" not in few
 

@@ -444,6 +444,6 @@ def test_what_takes_for_ever_ends(db: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with (
         StoreReader(db) as reader,
         pytest.raises(StoreError, match="takes too long"),
-        reader.records("accounts", CheckpointQuery()) as found,
+        reader.records("v_accounts", CheckpointQuery()) as found,
     ):
         list(found.rows)

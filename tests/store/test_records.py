@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
 ALL = CheckpointQuery()
-OF_TABLES = [name for name in records.TABLE_NAMES if name not in ("timeline", "progress", "series", "accounts")]
+OF_TABLES = ("checkpoints", "writers", "devices", "streams", "evidence", "sessions")
 
 
 @pytest.fixture
@@ -47,6 +48,22 @@ def test_every_column_is_taken(reader: StoreReader, db: Path, name: str) -> None
     assert rows
 
 
+@pytest.mark.parametrize("name", records.VIEW_NAMES)
+def test_a_view_is_what_sql_shows(reader: StoreReader, name: str) -> None:
+    """The same columns; a time is a moment in UTC, to the microsecond of its seconds."""
+    with reader.records(name, ALL) as found:
+        columns = [field.name for field in found.fields]
+        rows = list(found.rows)
+    shown = reader.run_query(f"SELECT * FROM {name}")  # noqa: S608 # a view of ours
+
+    assert columns == list(shown.columns)
+    plain = [tuple(value.timestamp() if isinstance(value, datetime) else value for value in row) for row in rows]
+    key = columns.index("id" if "id" in columns else "checkpoint_id")
+    assert plain == [pytest.approx(row, abs=1e-6) for row in shown.rows if name == "v_sessions" or row[key] < 3]
+    assert all(value.tzinfo is timezone.utc for row in rows for value in row if isinstance(value, datetime))
+    assert rows
+
+
 def test_a_timeline_is_a_table(reader: StoreReader, checkpoint: Callable[..., Checkpoint]) -> None:
     """A row for each of its points, of the checkpoints that were asked for."""
     points = checkpoint().timeline
@@ -70,7 +87,7 @@ def test_accounts_are_those_of_the_verdict(reader: StoreReader, checkpoint: Call
     """Each with its limit and seconds."""
     verdict = checkpoint().verdict
     assert verdict is not None
-    with reader.records("accounts", CheckpointQuery(kind=Kind.SAVE)) as found:
+    with reader.records("v_accounts", CheckpointQuery(kind=Kind.SAVE)) as found:
         rows = list(found.rows)
 
     assert sorted(row[2] for row in rows) == sorted(account.seconds for account in verdict.accounts)

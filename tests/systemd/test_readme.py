@@ -180,7 +180,7 @@ def test_the_tutorial_is_followed_word_for_word(machine: Machine) -> None:
     ran = typed(machine, f"{job} run -- python3 train.py 2>&1", "trainer")
     detail = typed(machine, f"{job} show 1 --db ~/.local/state/ckptprof/ckptprof.db", "trainer")
 
-    assert labels(shown("ckptprof run -- python3 train.py")) - labels(ran) <= {"Stall"}  # this machine polls
+    assert labels(shown("ckptprof run -- python3 train.py")) - labels(ran) <= {"Blocked"}  # this machine polls
     assert labels(shown("ckptprof show 1")) - labels(detail) <= {"Cost", "Mode", "Durable"}  # likewise
     machine.run("usermod", "-aG", "ckptprof", "alice")
     typed(machine, "cd ~; python3 train.py", "trainer")

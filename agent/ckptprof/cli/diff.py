@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import expand_databases, read_report
 from ckptprof.cli.shared import fail_conditions, html_option
+from ckptprof.cli.shared.database import expand_databases, read_report
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.model import CheckpointQuery
 

@@ -14,8 +14,8 @@ import msgspec
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import hint_service_database, read_database
 from ckptprof.cli.shared import html_option
+from ckptprof.cli.shared.database import hint_service_database, read_database
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import CheckpointQuery
 from ckptprof.report.clean import clean
@@ -32,7 +32,7 @@ _BINARY = ("parquet", "arrow", "perfetto")
 EXAMPLES = """
 # The checkpoints of two hours, for a spreadsheet
 ckptprof export --since 2h -o checkpoints.csv
-# One file per table in a folder, for DuckDB or pandas
+# One file per view in a folder, for DuckDB or pandas
 ckptprof export --format parquet -o .
 # A timeline of saves: open it at https://ui.perfetto.dev
 ckptprof export -o run.perfetto-trace
@@ -47,8 +47,9 @@ Table = Annotated[
     options.option(
         "--table",
         "NAME",
-        "checkpoints, writers, accounts, devices, streams, evidence, sessions, timeline, progress or series. "
-        "Default: checkpoints; all but series where FILE is a folder.",
+        "A view: v_checkpoints, v_ranks, v_accounts, v_devices or v_sessions; or a raw table: checkpoints, writers, "
+        "devices, streams, evidence, sessions, timeline, progress or series. Default: v_checkpoints; all views where "
+        "FILE is a folder.",
     ),
 ]
 Out = Annotated[
@@ -71,10 +72,10 @@ def command(  # each argument is an option of the command line
 ) -> None:
     """Export checkpoints for spreadsheets, notebooks, DuckDB or Perfetto.
 
-    Columns are those of the database, which `ckptprof sql` lists. Times are nanoseconds since 1970 in CSV and JSON
-    Lines, and timestamps in Parquet and Arrow, which need the extra: pip install 'ckptprof[parquet]'. Values that were
-    not observed are empty or null. In CSV, text that a spreadsheet would evaluate as a formula is prefixed with '. The
-    exit code is 3 if there is no checkpoint.
+    What is written has the columns that `ckptprof sql` lists. Times are UTC, durations are seconds; in raw tables both
+    are nanoseconds, times since 1970. Parquet and Arrow need the extra: pip install 'ckptprof[parquet]'. Values that
+    were not observed are empty or null. In CSV, text that a spreadsheet would evaluate as a formula is prefixed with '.
+    The exit code is 3 if there is no checkpoint.
     """
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     folder = out is not None and out != "-" and os.path.isdir(out)  # noqa: PTH112 # no error for an unreadable path
@@ -95,7 +96,9 @@ def command(  # each argument is an option of the command line
             with _open_output(f"{out}/checkpoints{_suffix(chosen)}" if folder else out, force=force) as file:
                 _write_trace(reader, query, file)
             return
-        for name in _tables(table, all_=folder):
+        from ckptprof.store.records import VIEW_NAMES  # noqa: PLC0415 # `--help` needs no SQLAlchemy
+
+        for name in VIEW_NAMES if folder and table is None else (table or "v_checkpoints",):
             with _open_output(f"{out}/{name}{_suffix(chosen)}" if folder else out, force=force) as file:
                 _write_table(reader, chosen, name, query, file)
 
@@ -110,16 +113,6 @@ def _format_of_name(out: str | None) -> Format:
 
 def _suffix(chosen: Format) -> str:
     return _SUFFIX.get(chosen, f".{chosen}")
-
-
-def _tables(name: str | None, *, all_: bool) -> list[str]:
-    from ckptprof.store.records import TABLE_NAMES  # noqa: PLC0415 # imports SQLAlchemy
-
-    if name is not None:
-        if name not in TABLE_NAMES:
-            raise UsageError(f"there is no table {name!r}", hint=f"give one of {', '.join(TABLE_NAMES)}")
-        return [name]
-    return [name for name in TABLE_NAMES if name != "series"] if all_ else ["checkpoints"]
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import typer
 
 from ckptprof import units
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import complain, expand_databases, read_databases
+from ckptprof.cli.shared.database import complain, expand_databases, read_databases
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.report.clean import clean
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import (
+from ckptprof.cli.shared.database import (
     expand_databases,
     hint_service_database,
     read_database,

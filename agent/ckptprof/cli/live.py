@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import open_database
+from ckptprof.cli.shared.database import open_database
 
 if TYPE_CHECKING:
     from ckptprof.report.live.state import State

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import expand_databases, read_report
 from ckptprof.cli.shared import typed_values
+from ckptprof.cli.shared.database import expand_databases, read_report
 from ckptprof.diagnose.plan.basis import GivenFigures, MeasuredFigures, check, measure
 from ckptprof.diagnose.plan.checkpoint_plan import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ckptprof.cli import filters, options, output
-from ckptprof.cli.database import (
+from ckptprof.cli.shared import fail_conditions, html_option
+from ckptprof.cli.shared.database import (
     MergedDatabases,
     expand_databases,
     hint_service_database,
     read_database,
     read_databases,
 )
-from ckptprof.cli.shared import fail_conditions, html_option
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Report
 

@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from ckptprof.cli import options, output
-from ckptprof.cli.database import expand_databases, read_database, read_databases
 from ckptprof.cli.shared import html_option
+from ckptprof.cli.shared.database import expand_databases, read_database, read_databases
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
 from ckptprof.report import document

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ckptprof.cli import options, output
-from ckptprof.cli.database import read_database
+from ckptprof.cli.shared.database import read_database
 from ckptprof.errors import UsageError
 from ckptprof.report.clean import clean
 

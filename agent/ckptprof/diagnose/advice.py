@@ -108,7 +108,7 @@ def _part(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> st
         return ""
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
     same_unit = lost.split()[1:] == whole.split()[1:]
-    part = f"all {whole} lost" if lost == whole else f"{lost.split()[0] if same_unit else lost} of {whole} lost"
+    part = f"all {whole} blocked" if lost == whole else f"{lost.split()[0] if same_unit else lost} of {whole} blocked"
     unknown = len(decided) - len(every)
     return part if not unknown else f"{part} ({plural(unknown, 'checkpoint')} not measured)"
 

@@ -127,8 +127,9 @@ class AttributedTime:
 
     @property
     def account(self) -> Account:
-        """The account as it is stored in a verdict."""
-        return Account(limit=self.limit, seconds=self.seconds, text=self.words, runnable_seconds=self.runnable)
+        """The account as it is stored in a verdict; its waits for a CPU are a number there."""
+        text = self.text if self.single_writer is None else f"{self.single_writer}: {self.text}"
+        return Account(limit=self.limit, seconds=self.seconds, text=text, runnable_seconds=self.runnable)
 
     @property
     def words(self) -> str:

@@ -159,9 +159,7 @@ class CheckpointContext:
     @property
     def probed(self) -> float | None:
         """Highest rate that `ckptprof ceiling` measured in this direction, in bytes per second."""
-        if self.ceiling is None:
-            return None
-        found = fastest(self.ceiling, WRITE if self.is_save else READ)
+        found = None if self.ceiling is None else fastest(self.ceiling, WRITE if self.is_save else READ)
         return None if found is None else found.bytes_per_second
 
     @property

@@ -21,8 +21,7 @@ _SIDE_BY_SIDE_CELLS = 132  # minimum width in cells for texts beside their bars
 _ABOVE_CEILING = 1.05  # of a ceiling
 _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
-_MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page
-_MIN_PART = 0.01  # of an account: smaller parts are not described
+_MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page, and of an account no text
 _ASCII_BAR = "#"
 _HATCH, _ASCII_HATCH = "\N{MEDIUM SHADE}", "/"  # of a bar: its work waited for a CPU
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
@@ -41,7 +40,7 @@ def headline_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
         pairs.append(("To do", clean_sentence(verdict.remedy)))
     gain = gain_text(verdict)
     if gain is not None:
-        pairs.append(("Without it", gain))
+        pairs.append(("Gain", gain))
     if verdict.alternative is not None:
         pairs.append(("Or", alternative_text(verdict)))
     return pairs
@@ -147,12 +146,14 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
     for limit, several in parts.items():
         runnable = sum(one.runnable_seconds for one in several)
         spent = sum(one.seconds for one in several)
-        shown = [one for n, one in enumerate(several) if not n or one.seconds >= _MIN_PART * spent]
+        shown = [one for n, one in enumerate(several) if not n or one.seconds >= _MIN_SHARE * spent]
         text = shown[0].text
         if len(shown) > 1:  # a common ending is written once, at the end
             ends = {one.text.rpartition(": ")[2] for one in shown}
             same = f": {ends.pop()}" if len(ends) == 1 else ""
             text = "; ".join(f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in shown) + same
+        if limit is not Limit.CPU and runnable > _MIN_SHARE * spent:
+            text += f"; {units.seconds(runnable)} of this waiting for a CPU (hatched)"
         summed.append(Account(limit=limit, seconds=spent, text=text, runnable_seconds=runnable))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
@@ -189,7 +190,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     header, *drawn = render_table(rows, width, colour=colour)
     lines = [] if least else [header]
     for i, (length, bar) in enumerate(zip(lengths, drawn, strict=True)):
-        text = clean_sentence(ordered[i].text)
+        text = clean_sentence(ordered[i].text) if not least or not i or width >= _SIDE_BY_SIDE_CELLS else ""
         if width >= _SIDE_BY_SIDE_CELLS and text:
             text_cells = width - most - 34
             first, *more = wrap(text, text_cells)
@@ -197,10 +198,9 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
         else:
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
-    rest = every[len(ordered) :]
-    if rest:
-        where = "" if least else ": --json has them"
-        lines.append(f"and {units.seconds(sum(one.seconds for one in rest))} in {len(rest)} more{where}")
+    rest = sum(one.seconds for one in every[len(ordered) :])
+    if rest and not least:
+        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more: --json has them")
     return lines
 
 
@@ -214,24 +214,22 @@ def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def gain_text(verdict: Verdict) -> str | None:
-    """Describe the duration without the limit; None if it is not shorter."""
-    expected = verdict.expected_seconds
-    if expected is None or not math.isfinite(expected):
+    """Describe the duration without the limit; None if it is not shorter. A range where a rate is not known."""
+    expected, now = verdict.expected_seconds, verdict.seconds
+    others = sum(one.seconds - one.runnable_seconds for one in verdict.accounts if one.limit is not verdict.limit)
+    is_range = expected is None and verdict.capped_by is not None
+    least = others if is_range else expected
+    if least is None or not math.isfinite(least) or least >= now or units.seconds(least) == units.seconds(now):
         return None
-    now = verdict.seconds
-    if expected >= now or units.seconds(expected) == units.seconds(now):
-        return None
-    text = f"about {units.seconds(expected)} instead of {units.seconds(now)}"
+    text = f"{units.seconds(least)} to" if is_range else f"about {units.seconds(least)} instead of"
+    text = f"{text} {units.seconds(now)}"
     return text if verdict.capped_by is None else f"{text}, then limited by {clean_sentence(verdict.capped_by)}"
 
 
 def alternative_text(verdict: Verdict) -> str:
     """Describe the second remedy with its gain; empty without one."""
     one = verdict.alternative
-    if one is None:
-        return ""
-    gain = f"about {units.seconds(one.expected_seconds)} instead of {units.seconds(verdict.seconds)}"
-    return f"{clean_sentence(one.remedy)}: {gain}"
+    return "" if one is None else f"{clean_sentence(one.remedy)}: about {units.seconds(one.expected_seconds)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

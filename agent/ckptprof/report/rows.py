@@ -149,9 +149,17 @@ def _paths(checkpoints: Sequence[Checkpoint], rows: Sequence[list[Cell]], width:
         return []
     if folder is None:
         return [("Path", clean(paths[0]))] if len(paths) == 1 else []
+    suffix = _common_suffix(paths)
     for one, row in zip(checkpoints, rows, strict=True):
-        row[-1] = row[-1] if one.path is None else row[-1]._replace(text=clean(one.path[len(folder) :]))
-    return [("Paths are in", clean(folder))]
+        if one.path is not None:
+            row[-1] = row[-1]._replace(text=clean(one.path[len(folder) :].removesuffix(suffix)))
+    return [("Paths are in", clean(folder) + (f", and end in {clean(suffix)}" if suffix else ""))]
+
+
+def _common_suffix(paths: Iterable[str]) -> str:
+    """Return the suffix, with its dot, of all paths; empty if they differ."""
+    found = {path[dot:] if (dot := path.rfind(".")) > path.rfind("/") + 1 else "" for path in paths}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _row(  # noqa: PLR0913 # what a cell depends on
@@ -175,7 +183,7 @@ def _row(  # noqa: PLR0913 # what a cell depends on
         Cell("DURATION", units.seconds(figures.duration_seconds(checkpoint)) + LONG * is_outlier, style, right=True),
         Cell("LIMIT", certainty.short_limit(verdict), colours.verdict_style(verdict), optional=True),
         Cell("MODE", checkpoint.mode and checkpoint.mode.value, drop=6, optional=True),
-        number("STALL", stall_ns, units.duration, style if is_most else "green", drop=4, optional=True),
+        number("BLOCKED", stall_ns, units.duration, style if is_most else "green", drop=4, optional=True),
         Cell("SIZE", units.size(checkpoint.bytes) + again, right=True, drop=5),
         number("RATE", speed, units.rate, drop=7),
         Cell("PATTERN", pattern, drop=9),

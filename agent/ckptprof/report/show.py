@@ -38,6 +38,7 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     bars = account.bar_lines(checkpoint, width - len(_INDENT), blocks=blocks, colour=colour)
     brief_facts = [pair for pair in _facts(checkpoint, offset) if pair[0] in _BRIEF]
+    brief_facts = [(key, text.partition(": ")[0] if key == "Mode" else text) for key, text in brief_facts]
     unobserved = ", ".join(key.lower() for key, text in brief_facts if text == units.NOT_OBSERVED)
     pairs = [pair for pair in brief_facts if pair[1] != units.NOT_OBSERVED] + [("Not observed", unobserved)] * bool(
         unobserved
@@ -46,7 +47,7 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     lines += ["", *facts(pairs, width, colour=colour)]
     own = f" {checkpoint.id}" if checkpoint.id else ""
     more = f"`ckptprof show{own} --all` shows the evidence and all details."
-    lines += ["", *(paint(line, "dim", colour=colour) for line in wrap(more, width))]
+    lines += [paint(line, "dim", colour=colour) for line in wrap(more, width)]
     return "\n".join([*lines, ""])
 
 
@@ -107,7 +108,7 @@ def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool)
     limit = lead[: 1 if is_drawn else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
-    lines += ["", *(_INDENT + line for line in bars), ""] if bars else []
+    lines += [*(_INDENT + line for line in bars), ""] if bars else []
     return [*lines, *facts(lead[own:], width, colour=colour, keys=keys)]
 
 

@@ -23,10 +23,10 @@ _CLOCK_PART = re.compile(r"(\d\xa0(?:min|h|d)) (?=\d\d\xa0)")
 _STYLES = {
     "bold": "1",
     "dim": "2",
-    "red": "31",
+    "red": "91",  # bright, as blue is: the dark ones are hard to read on black
     "green": "32",
     "yellow": "33",
-    "blue": "34",
+    "blue": "94",
     "magenta": "35",
     "cyan": "36",
 }

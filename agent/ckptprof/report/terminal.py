@@ -77,7 +77,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     conclusion = answer.conclude(report)
     lines = facts([*_left_out(report), *conclusion.opening], width, colour=colour, keys=KEY_CELLS)
     drawn = overview.lines(
-        report, answer.costs_answer_first(conclusion), _of_saves(found), width, KEY_CELLS, colour=colour
+        report, answer.costs_answer_first(conclusion), texts_of_saves(found), width, KEY_CELLS, colour=colour
     )
     lines += [*[""] * bool(lines and drawn), *drawn, *[""] * bool(drawn)]
     lines += facts(_opening(report, found, offset), width, colour=colour, keys=KEY_CELLS)
@@ -127,13 +127,13 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
         pairs.append(("Gaps", _gaps(report, found.gap_ns, zone)))
     if watched.set_aside:
         pairs.append(("Damaged", _damaged(watched.set_aside)))
-    _, stall_text = _of_saves(found)
+    _, stall_text = texts_of_saves(found)
     is_drawn = overview.has_enough_saves(report.checkpoints)
     for kind in found.kinds:
         spread = "" if kind.kind is Kind.SAVE and is_drawn else _spread(kind)
         pairs.append((_KIND_TITLE[kind.kind], _kind_line(kind) + (f"; duration {spread}" if spread else "")))
         if kind.kind is Kind.SAVE and stall_text and not is_drawn:
-            pairs.append(("Stall" if kind.stalled else "Modes", stall_text))
+            pairs.append(("Blocked" if kind.stalled else "Modes", stall_text))
     if report.checkpoints:
         names = list(dict.fromkeys(named(one.job) for one in report.checkpoints))
         rest = f" and {units.count(len(names) - _JOBS)} more" if len(names) > _JOBS else ""
@@ -143,7 +143,8 @@ def _opening(report: Report, found: summaries.Summary, zone: timezone) -> list[t
     return pairs
 
 
-def _of_saves(found: summaries.Summary) -> tuple[str, str]:
+def texts_of_saves(found: summaries.Summary) -> tuple[str, str]:
+    """Return the durations and the stalls of all saves in words; empty without saves."""
     saves = next((kind for kind in found.kinds if kind.kind is Kind.SAVE), None)
     if saves is None:
         return "", ""
@@ -173,7 +174,7 @@ def _spread(kind: summaries.KindSummary) -> str:
 def _stall_line(kind: summaries.KindSummary, *, with_restores: bool) -> str:
     parts = []
     if kind.stalled:
-        text = f"training blocked for {units.duration(kind.stall_ns)}{' by saves' * with_restores}"
+        text = f"{units.duration(kind.stall_ns)}{' by saves' * with_restores}"
         measured = f"{units.count(kind.stalled)} of {units.plural(kind.number, 'save')}"
         parts.append(text if kind.stalled == kind.number else f"{text} ({measured} measured)")
     if kind.modes:
@@ -217,7 +218,7 @@ def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
     if ids != sorted(ids):
         notes.append("IDs are in order of detection, lines in order of start time.")
     if any(map(checkpoint_facts.stall_outside, checkpoints)):
-        notes.append("STALL can exceed DURATION: training also paused before the first or after the last byte.")
+        notes.append("BLOCKED can exceed DURATION: training also paused before the first or after the last byte.")
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Recorded by polling: `ckptprof show ID` shows the evidence and the limitations.")
     if report.copies_left_out:

@@ -1,11 +1,12 @@
-"""Selection for a query: checkpoints, and each exported table with all public columns.
+"""Selection for a query: checkpoints, and each exported view or table with all public columns.
 
 Every statement is built with SQLAlchemy and run by SQLite directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, timezone
 from sqlite3 import Connection, Cursor
 from typing import Any, Literal
 
@@ -13,6 +14,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 
+from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, CheckpointQuery, Kind, Risk
 from ckptprof.store.checkpoint_rows import decode_checkpoint, decode_timeline, iter_progress
 from ckptprof.store.series.series_reader import read_series
@@ -21,10 +23,11 @@ from ckptprof.store.sql import DIAGNOSIS_COLUMNS, JSON_COLUMNS, compiled, schema
 from ckptprof.store.sql.statements import select_checkpoints as reading
 
 CheckpointIds = sa.Select[tuple[int]]
-ValueKind = Literal["text", "json", "whole", "real", "truth", "time_ns", "duration_ns"]
+ValueKind = Literal["text", "json", "whole", "real", "truth", "time", "time_ns", "duration_ns"]
 _JSON = frozenset((*JSON_COLUMNS, *DIAGNOSIS_COLUMNS))
 _DURATION_COLUMNS = frozenset(("stall_ns",))
 MAX_SQLITE_INT = (1 << 63) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _CHECKPOINTS = schema.checkpoints
 _DIALECT = sqlite.dialect(paramstyle="named")
 
@@ -102,7 +105,9 @@ def read_checkpoints(raw: Connection, ids: CheckpointIds, *, with_details: bool)
 
 
 def read_table(raw: Connection, name: str, query: CheckpointQuery) -> Records:
-    """Read the rows of a table for a query: all sessions, and the series of the query's time."""
+    """Read the rows of a table for a query: all sessions, and the series of the query's time; raises UsageError."""
+    if name not in TABLE_NAMES:
+        raise UsageError(f"there is no table {name!r}", hint=f"give one of {', '.join(TABLE_NAMES)}")
     ids = select_ids(query)
     if name == "series":
         span = (
@@ -114,40 +119,41 @@ def read_table(raw: Connection, name: str, query: CheckpointQuery) -> Records:
         return Records(_TIMELINE_FIELDS, _timeline_rows(raw, ids))
     if name == "progress":
         return Records(_PROGRESS_FIELDS, _progress_rows(raw, ids))
-    source: Any = _TABLES[name]
+    source: Any = _TABLES[name] if name in _TABLES else _view(raw, name)
     columns = [one for one in source.c if not isinstance(one.type, sa.LargeBinary)]
     statement = sa.select(*columns)
-    if name == "checkpoints":
-        statement = statement.where(source.c.id.in_(ids)).order_by(source.c.start_ns, source.c.id)
-    elif name != "sessions":
+    if name in ("checkpoints", "v_checkpoints"):
+        start = source.c.start_ns if name == "checkpoints" else source.c.start_time
+        statement = statement.where(source.c.id.in_(ids)).order_by(start, source.c.id)
+    elif name not in ("sessions", "v_sessions"):
         statement = statement.where(source.c.checkpoint_id.in_(ids)).order_by(source.c.checkpoint_id)
         statement = statement.order_by(source.c.ordinal) if "ordinal" in source.c else statement
-    fields = tuple(RecordField(one.name, _value_kind(one)) for one in columns)
-    boolean_places = [place for place, field in enumerate(fields) if field.value_kind == "truth"]
-    return Records(fields, (_with_booleans(row, boolean_places) for row in _execute(raw, statement)))
+    fields = tuple(RecordField(str(one.name), _value_kind(one)) for one in columns)
+    converters = [_CONVERTERS.get(field.value_kind) for field in fields]
+    return Records(fields, (tuple(map(_convert, converters, row)) for row in _execute(raw, statement)))
 
 
-def _with_booleans(row: tuple[Any, ...], places: list[int]) -> tuple[Any, ...]:
-    """Convert 0 and 1 of SQLite to bool."""
-    if not places:
-        return row
-    return tuple(bool(value) if place in places else value for place, value in enumerate(row))
+def _convert(converter: Callable[[Any], Any] | None, value: Any) -> Any:
+    return value if converter is None or value is None else converter(value)
 
 
-_ACCOUNTS = (
-    sa.select(
-        sa.column("checkpoint_id", sa.Integer),
-        sa.column("limited_by", sa.Text).label("limit"),
-        sa.column("seconds", sa.Float),
-        sa.column("text", sa.Text),
-    )
-    .select_from(sa.table("v_accounts"))
-    .subquery()
-)
+def _view(raw: Connection, name: str) -> sa.TableClause:
+    """Return a view with the types of its columns; SQLite has none for an expression: most are numbers."""
+    columns = raw.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall()
+    return sa.table(name, *(sa.column(one, _VIEW_TYPES.get(one, _VIEW_TYPES[kind])) for one, kind in columns))
+
+
+_CONVERTERS: dict[ValueKind, Callable[[Any], Any]] = {
+    "truth": bool,
+    "time": lambda seconds: _EPOCH + timedelta(seconds=seconds),
+}
+_VIEW_TYPES: dict[str, sa.types.TypeEngine[Any]] = {
+    "INTEGER": sa.Integer(), "REAL": sa.REAL(), "TEXT": sa.Text(), "": sa.REAL(),
+    "limited_by": sa.Text(), "text": sa.Text(), "clean": sa.Boolean(),
+}  # fmt: skip
 _TABLES: dict[str, Any] = {
     "checkpoints": schema.checkpoints,
     "writers": schema.writers,
-    "accounts": _ACCOUNTS,
     "devices": schema.devices,
     "streams": schema.streams,
     "evidence": schema.evidence,
@@ -171,12 +177,15 @@ _PROGRESS_FIELDS = (
     RecordField("order", "text"),
     RecordField("tid", "whole"),
 )  # fmt: skip
-TABLE_NAMES = (*_TABLES, "timeline", "progress", "series")
+VIEW_NAMES = ("v_checkpoints", "v_ranks", "v_accounts", "v_devices", "v_sessions")
+TABLE_NAMES = (*VIEW_NAMES, *_TABLES, "timeline", "progress", "series")
 
 
-def _value_kind(one: sa.Column[Any]) -> ValueKind:
+def _value_kind(one: sa.ColumnElement[Any]) -> ValueKind:
     if isinstance(one.type, sa.Boolean):
         return "truth"
+    if one.name.endswith("_time"):
+        return "time"
     if isinstance(one.type, sa.Float):
         return "real"
     if isinstance(one.type, sa.Text):

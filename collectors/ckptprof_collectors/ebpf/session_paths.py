@@ -9,8 +9,7 @@ from ckptprof_collectors.ebpf.layouts import SessionKey
 
 _FILE_KEY_BYTES = SessionKey.tid.offset  # the part of a key that is the file's
 _MAX_SESSIONS = 8192  # the capacity of the kernel's map; 300 bytes each
-_MAX_ENDED = 1024  # a close follows at once
-_MAX_PROCESSES = 256
+_MAX_RECENT = 256  # processes, and sessions that have just ended: their close follows at once
 _PATHS_PER_PROCESS = 32
 
 
@@ -38,7 +37,7 @@ class SessionPaths:
             return
         recent = self._recent.get(process)
         if recent is None:
-            if len(self._recent) >= _MAX_PROCESSES:
+            if len(self._recent) >= _MAX_RECENT:
                 self._recent.pop(next(iter(self._recent)))
             recent = self._recent[process] = deque(maxlen=_PATHS_PER_PROCESS)
         recent.append(path)
@@ -50,7 +49,7 @@ class SessionPaths:
         """Forget a session whose file is being closed; its path stays for a while."""
         self._sessions.pop(key, None)
         if path is not None and key[SessionKey.tail.offset] & 1:  # closes of what was read have no event
-            if len(self._ended) >= _MAX_ENDED:
+            if len(self._ended) >= _MAX_RECENT:
                 self._ended.pop(next(iter(self._ended)))
             self._ended[key] = path
 

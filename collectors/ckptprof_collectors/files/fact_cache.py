@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ckptprof_collectors.files.statx import FileStatus
 
 MAX_CACHED = 20_000  # 100 to 200 bytes each
-REPORTED_SLOTS = 1 << 18  # of 8 bytes: with 40,000 files one in seven shares its slot
+REPORTED_SLOTS = 1 << 18  # of 4 bytes: with 40,000 files one in seven shares its slot
 SETTLED_NS = 2_000_000_000  # older stamps change with each write: their unit is a timer tick or a second
 MAX_COUNTED = 4096
 COUNTED_NS = 1_000_000_000  # between counts of a file's dirty pages
@@ -63,15 +63,14 @@ class ReportedFiles:
     """
 
     def __init__(self) -> None:
-        self._slots = memoryview(mmap.mmap(-1, 8 * REPORTED_SLOTS)).cast("q")
+        self._slots = memoryview(mmap.mmap(-1, 4 * REPORTED_SLOTS)).cast("I")
 
     def is_new(self, asker: tuple[int, int], path: bytes, status: FileStatus) -> bool:
         """Record that a file is reported to this process as it is now; False if it was already."""
-        key = hash((asker, path, status.changed_ns, status.size))
-        if self._slots[key % REPORTED_SLOTS] == key:
-            return False
-        self._slots[key % REPORTED_SLOTS] = key
-        return True
+        key = hash((asker, path, status.changed_ns, status.size)) % (REPORTED_SLOTS << 32)
+        mark, slot = divmod(key, REPORTED_SLOTS)
+        is_known, self._slots[slot] = self._slots[slot] == mark, mark
+        return not is_known
 
 
 class ContentsCache:

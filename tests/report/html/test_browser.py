@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timezone
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -328,6 +329,32 @@ def test_a_page_is_read_in_a_meeting(make_diagnosed: Callable[..., Checkpoint], 
     assert one.page.evaluate("document.documentElement.scrollHeight") <= 1350
     assert "save 12, step 1200, took 1 min 20 s, 2.0 times the median" in one.text()
     assert not one.page.locator("details[open], .more:visible").count()
+
+
+@pytest.mark.parametrize(("width", "most"), [(1440, 29), (390, 20)])
+def test_letters_of_blocks_stand_apart(
+    width: int, most: int, make_diagnosed: Callable[..., Checkpoint], opened: Callable[..., Opened]
+) -> None:
+    """Where there is no room for a letter it is left out: of thirty saves, two of which follow each other at once."""
+    saves = tuple(make_diagnosed(n, 200 * n - 175 * (n == 2)) for n in range(1, 31))
+    watched = Watched(start_ns=saves[0].start_ns, end_ns=saves[-1].end_ns)
+    page = opened(Report(host="h", watched=watched, checkpoints=saves), viewport={"width": width, "height": 900}).page
+    boxes = [one.bounding_box() for one in page.locator(".letters text").all() if one.is_visible()]
+    edges = sorted((box["x"], box["x"] + box["width"]) for box in boxes if box)
+
+    assert most / 2 < len(edges) <= most
+    assert all(end <= start for (_, end), (start, _) in pairwise(edges))
+
+
+def test_a_table_shows_that_it_scrolls(run: Report, opened: Callable[..., Opened]) -> None:
+    """Its edge is shaded where there is more of it, until the end is reached."""
+    page = opened(run, viewport={"width": 390, "height": 900}).page
+    table = page.locator("#checkpoints .scroll")
+    before = table.screenshot()
+    assert table.evaluate("one => one.scrollWidth > one.clientWidth")
+    assert table.evaluate("one => getComputedStyle(one).backgroundAttachment") == "local, local, scroll, scroll"
+    table.evaluate("one => { one.scrollLeft = one.scrollWidth; }")
+    assert table.screenshot() != before
 
 
 def test_a_path_is_readable_on_a_phone(run: Report, opened: Callable[..., Opened]) -> None:

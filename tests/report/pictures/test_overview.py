@@ -56,7 +56,8 @@ def test_each_block_has_the_letter_of_its_limit(make_diagnosed: Callable[..., Ch
 
     assert "Duration  ███" in lines
     assert "Limit     DC-  D device, C cpu, - not slow" in lines
-    assert not any(line.startswith("Stall     █") for line in lines)
+    assert not any(line.startswith("Limit") for line in _drawn(saves[2:] * 3))  # none of them was slow
+    assert not any(line.startswith("Blocked   █") for line in lines)
 
 
 def test_a_block_is_as_high_as_its_save_was_long(make_checkpoint: Callable[..., Checkpoint]) -> None:
@@ -70,7 +71,7 @@ def test_a_block_is_as_high_as_its_save_was_long(make_checkpoint: Callable[..., 
     lines = _drawn(saves)
 
     assert "Duration  ▁▂▄█" in [line.rstrip() for line in lines]
-    assert "Stall     ▂?▂▂  ; ? not observed" in lines
+    assert "Blocked   ▂?▂▂  ? not observed" in lines
 
 
 @pytest.mark.parametrize("width", [20, 40, 80, 300])

@@ -13,14 +13,14 @@ import msgspec
 from ckptprof import figures
 from ckptprof.cli import output
 from ckptprof.cli.shared.screen import Screen
-from ckptprof.model import Checkpoint
+from ckptprof.model import Checkpoint, Point
 from ckptprof.report import show
 from ckptprof.report.live.frame import ScreenOptions, frame, total_rate
 from ckptprof.report.live.state import State
 
 LONGEST = "sorted by duration: s sorts by time"
 FROZEN = "frozen: f resumes"
-_RECENT_SAMPLES = 30  # samples per device in the chart
+_RECENT_SAMPLES = 600  # samples per device in the chart
 
 
 class LiveSource(Protocol):
@@ -59,7 +59,7 @@ class LiveView:
         self._chosen: str | None = None  # the uid; None: the newest
         self._page: list[str] | None = None  # of the checkpoint that is shown
         self._top = 0  # line of it
-        self._recent_rates: dict[str, deque[float]] = {}  # bytes per second of each device, the newest last
+        self._recent: dict[str, deque[Point]] = {}  # bytes of each device, the newest last
         self._sampled_ns: dict[str, int] = {}  # time of the last sample of each device
         self._lower_lines: list[str] = []
         self._is_by_duration = False
@@ -86,14 +86,12 @@ class LiveView:
 
     def _poll(self) -> State:
         state = self._source.state(time.time_ns())
-        recent = {
-            one.name: self._recent_rates.get(one.name) or deque[float](maxlen=_RECENT_SAMPLES) for one in state.devices
-        }
+        recent = {one.name: self._recent.get(one.name) or deque[Point](maxlen=_RECENT_SAMPLES) for one in state.devices}
         for one in state.devices:
-            speed = total_rate(one)
-            if speed is not None and self._sampled_ns.get(one.name) != one.at_ns:
-                recent[one.name].append(speed)
-        self._recent_rates, self._sampled_ns = recent, {one.name: one.at_ns for one in state.devices}
+            speed, before_ns = total_rate(one), self._sampled_ns.get(one.name, one.at_ns)
+            if speed is not None and before_ns < one.at_ns:
+                recent[one.name].append(Point(before_ns, one.at_ns, round(speed * (one.at_ns - before_ns) / 1e9)))
+        self._recent, self._sampled_ns = recent, {one.name: one.at_ns for one in state.devices}
         return state
 
     def _draw(self, state: State) -> None:
@@ -107,7 +105,7 @@ class LiveView:
         if not self._is_frozen:
             self._lower_lines = self._below(width, height)
         lines = max(0, height - len(self._lower_lines))
-        screen = replace(screen_options(width, lines, colour=self._colour), chosen=chosen, recent=self._recent_rates)
+        screen = replace(screen_options(width, lines, colour=self._colour), chosen=chosen, recent=self._recent)
         self._screen.draw([*frame(state, screen), *self._lower_lines][:height])
 
     def _press(self, key: str, state: State) -> None:

@@ -119,12 +119,13 @@ def account(context: CheckpointContext) -> Accounting:
     parts, ran = path.time.parts, cpu_share(path.thread)
     deleted, deleted_after = outside.deletion(context)
     late = ranks.late_rank(context, parts.of(*STORED) / context.span if context.span else 0.0)
-    inputs = ClaimInputs(context, path, late, max(deleted, parts.of(Part.UNLINK)))
-    inside = claimed(inputs, parts)
     only, deletion = ranks.single_writer(context), outside.deletion_text(context)
+    arrived = outside.arrived_share(context, only)
+    inputs = ClaimInputs(context, path, late, max(deleted, parts.of(Part.UNLINK)), only, arrived)
+    inside = claimed(inputs, parts)
     found = [one if only is None else _shared(one, only, inside.storage) for one in inside.charges]
     wanted = inputs.deleted - sum(one.seconds for one in found if one.cause is Cause.DELETION)
-    blocked = outside.blocked_by(context, outside.blocked_before(context), ran)
+    blocked = outside.blocked_by(context, ran, arrived)
     found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(context, ran), outside.packed(context, ran),
              AttributedTime(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
     largest = tuple(sorted(_with_waits(_merged(found)), key=lambda one: -one.seconds))

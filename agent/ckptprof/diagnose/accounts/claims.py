@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.network_evidence import could_bypass_cache
-from ckptprof.diagnose.accounts.outside import arrived_share, deletion_text
+from ckptprof.diagnose.accounts.outside import deletion_text
 from ckptprof.diagnose.accounts.parts import IDLE, RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share
-from ckptprof.diagnose.accounts.ranks import LateRank, single_writer
+from ckptprof.diagnose.accounts.ranks import LateRank, SingleWriter
 from ckptprof.diagnose.accounts.storage_waits import resolve, throttle
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause, Wait
 from ckptprof.diagnose.context import MOST, NS, SLIGHT, CheckpointContext, or_zero, seconds
@@ -48,6 +48,8 @@ class ClaimInputs:
     path: CriticalPath
     straggler: LateRank | None
     deleted: float  # seconds of deletion within the span
+    only: SingleWriter | None
+    arrived: float  # share of the bytes that other ranks had sent before the first byte
 
 
 class Claim(NamedTuple):
@@ -237,8 +239,8 @@ def copying(inputs: ClaimInputs, parts: Parts) -> Claim:
     if slow:
         idle = ", while its servers were mostly idle" if passed_by else ""
         return _claimed(left, Cause.COPYING, Limit.PAGE_CACHE, spent, f"{text}{idle}")
-    only = single_writer(context)  # of what it received, other ranks would have copied their part at the same time
-    gathered = spent * min(arrived_share(context), 1 - 1 / only.workers) if only is not None else 0.0
+    only = inputs.only  # of what it received, other ranks would have copied their part at the same time
+    gathered = spent * min(inputs.arrived, 1 - 1 / only.workers) if only is not None else 0.0
     of_others = AttributedTime(Cause.STATE_RECEIVED, Limit.GATHER, gathered, f"{text} what other ranks had sent")
     return Claim(left, (AttributedTime(Cause.COPYING, Limit.NONE, spent - gathered, text), of_others))
 

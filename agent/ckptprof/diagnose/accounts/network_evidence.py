@@ -379,16 +379,6 @@ def detours(context: CheckpointContext) -> list[PathMeasure]:
     return [one for one in others if devices[one.device] >= SLIGHT * whole]
 
 
-def busy_share(context: CheckpointContext) -> float | None:
-    """Return the share of the time with a request in flight, of the busiest path; None: not observed."""
-    shares = [
-        one.busy_seconds / one.seconds
-        for one in context.measures.devices
-        if one.busy_seconds is not None and one.seconds
-    ]
-    return min(1.0, max(shares)) if shares else None
-
-
 def lost_paths(context: CheckpointContext) -> str | None:
     """Describe the paths that were unusable for a tenth of the time or more; None: all were usable."""
     found = [one for one in context.paths if or_zero(one.lost_seconds) > SLIGHT * context.span]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ckptprof import units
-from ckptprof.diagnose.accounts.ranks import single_writer
+from ckptprof.diagnose.accounts.ranks import SingleWriter
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause
 from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero, rate_of, seconds
 from ckptprof.figures import stall_seconds
@@ -55,26 +55,22 @@ def _deleted(context: CheckpointContext) -> str:
     return f"{plural(files, 'file')} of older checkpoints" if files else "older checkpoints"
 
 
-def blocked_before(context: CheckpointContext) -> float:
-    """Return the seconds before its start for which a save blocked training."""
-    before = context.measures.before
-    if before is None or context.checkpoint.kind is not Kind.SAVE:
-        return 0.0
+def _blocked_before(context: CheckpointContext, before: BeforeMeasure, arrived: float) -> float:
     first_ns = context.checkpoint.moments.first_data_ns or context.checkpoint.start_ns
     first_ns = max(first_ns, context.checkpoint.start_ns)
     inside = min(first_ns - context.checkpoint.start_ns, context.checkpoint.end_ns - context.checkpoint.start_ns) / NS
     blocked = max(0.0, (seconds(before.blocked_ns) or 0.0) - max(0.0, inside))
-    return min(blocked, _max_blocked(context))
+    return min(blocked, _max_blocked(context, arrived))
 
 
-def arrived_share(context: CheckpointContext) -> float:
+def arrived_share(context: CheckpointContext, only: SingleWriter | None) -> float:
     """Return the share of the bytes that came over the network before the first byte; 0 if there was no such state."""
-    few, before = single_writer(context) is not None or context.ranks_here == 1, context.measures.before
+    few, before = only is not None or context.ranks_here == 1, context.measures.before
     share = or_zero(before.received_bytes if before else None) / max(1.0, context.checkpoint.bytes)
     return min(1.0, share) if few and share >= _MIN_STATE_SHARE else 0.0
 
 
-def _max_blocked(context: CheckpointContext) -> float:
+def _max_blocked(context: CheckpointContext, arrived: float) -> float:
     """Return the maximum time that training can have been blocked before the start.
 
     It starts at the end of the previous save that blocked training. Unless one rank received the state of the others,
@@ -88,17 +84,21 @@ def _max_blocked(context: CheckpointContext) -> float:
     stall = stall_seconds(context.checkpoint)
     if stall is None:
         return 0.0
-    if arrived_share(context) and context.ranks > 1:
+    if arrived and context.ranks > 1:
         return most
     after = deletion(context)[1] + or_zero(seconds(context.measures.packed_ns))
     return min(most, stall if context.checkpoint.mode is Mode.ASYNC else max(0.0, stall - span - after))
 
 
-def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> list[AttributedTime]:
-    """Divide the time before the start into accounts; they add up to it. `had_cpu`: from `path.cpu_share`."""
+def blocked_by(context: CheckpointContext, had_cpu: float, arrived: float) -> list[AttributedTime]:
+    """Divide the time before the start for which a save blocked training into accounts; they add up to it.
+
+    `had_cpu`: from `path.cpu_share`; `arrived`: from `arrived_share`.
+    """
     before = context.measures.before
-    if blocked <= 0 or before is None:
+    if before is None or context.checkpoint.kind is not Kind.SAVE:
         return []
+    blocked = _blocked_before(context, before, arrived)
     found, end_ns = [], context.checkpoint.start_ns
     saves = [(max(one.start_ns, end_ns - int(blocked * NS)), min(one.end_ns, end_ns)) for one in context.history
              if one.kind is Kind.SAVE]  # fmt: skip
@@ -112,7 +112,7 @@ def blocked_by(context: CheckpointContext, blocked: float, had_cpu: float) -> li
     counted = min(1.0, blocked / blocked_whole) if blocked_whole else 1.0  # share of the time
     grown = or_zero(before.grown_bytes) * counted
     computes = max(_cores(before), or_zero(before.runnable_share) * had_cpu) >= _BUSY * had_cpu
-    if arrived_share(context) and (context.ranks > 1 or not computes):
+    if arrived and (context.ranks > 1 or not computes):
         text = f"blocked before the first byte, while {size(or_zero(before.received_bytes))} arrived over the network"
         return [*found, AttributedTime(Cause.STATE_RECEIVED_BEFORE, Limit.GATHER, blocked, text)]
     if grown >= _MIN_STATE_SHARE * whole:

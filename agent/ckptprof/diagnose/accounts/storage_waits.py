@@ -221,7 +221,7 @@ def _behind_fabric(context: CheckpointContext, waiting: float, found: Wait) -> W
     if 0 < MOST * waiting <= or_zero(mount.cut_off_seconds):
         text = f"no path to the disk was usable: {network_evidence.lost_paths(context)}"
         return Wait(cause=Cause.PATHS_LOST, limit=Limit.NETWORK, facts=(text,), rival=Limit.SERVER, imposed=True)
-    busy = network_evidence.busy_share(context)
+    busy = max((share for one in context.measures.devices if (share := busy_share(one)) is not None), default=None)
     if busy is not None and busy < _IDLE:
         return replace(found, excluded=(f"its target had requests for only {percent(busy)} of the time",), sure=False)
     network = _network_wait(context, waiting, None)

@@ -16,6 +16,7 @@ from ckptprof.diagnose.rules.rule import (
     memory_pressure,
     stack_share_in,
 )
+from ckptprof.frameworks.file_formats import COMPRESSIONS
 from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
 
@@ -46,6 +47,13 @@ def _lock(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> s
     return f"a thread of the training process wrote: {largest}"
 
 
+def _compressed(context: CheckpointContext) -> tuple[float, str] | None:
+    found, path = stack_share_in("compress")(context), context.checkpoint.path or ""
+    if found is not None or context.stacks() or not path.endswith(tuple(COMPRESSIONS.values())):
+        return found
+    return 1.0, f"its file has the name of a compressed one ({path[path.rindex('.') :]})"
+
+
 def _copied(context: CheckpointContext) -> tuple[float, str] | None:
     found, sent = stack_share_in("copy")(context), or_zero(context.measures.gpu_sent_bytes)
     if found is None or sent < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
@@ -58,7 +66,7 @@ def _cpu_remedy(context: CheckpointContext) -> str | None:
     used = context.used_share
     if used is not None and used >= MOST:
         return None
-    others = "run fewer jobs alongside, or reserve cores (Slurm `--cpus-per-task`, `cpuset.cpus`, a higher `cpu.max`)"
+    others = "run fewer jobs alongside, or reserve cores (Slurm `--cpus-per-task`, `cpuset.cpus`, `cpu.max`)"
     if used is not None:
         return f"other jobs or a quota took the CPUs: {others}"
     own = "start data loader workers after the restore" if is_restore(context) else "use fewer data loader workers"
@@ -206,7 +214,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="compression",
         limits=(Limit.SERIALIZE,),
-        saving=stack_share_in("compress"),
+        saving=_compressed,
         remedy="write uncompressed (weights hardly compress), or use zstd at level 1 with several threads",
         remedies={"numpy": "use `np.savez` instead of `np.savez_compressed`: weights hardly compress"},
         reference="ServiceNow/Fast-LLM#26",
@@ -278,8 +286,8 @@ RULES: tuple[CauseRule, ...] = (
         remedies={
             "torch-dcp": "write with more threads: DCP `FileSystemWriter(path, thread_count=8)`",
             "torch": (
-                "`torch.serialization.set_crc32_options(False)` before torch.save; or with more threads: DCP "
-                "`FileSystemWriter(path, thread_count=8)`"
+                "no compression, and `torch.serialization.set_crc32_options(False)` before torch.save; or with more "
+                "threads: DCP `FileSystemWriter(path, thread_count=8)`"
             ),
             "numpy": (
                 "write parts of it with several threads or processes; use `np.save` for each array: a zip file "

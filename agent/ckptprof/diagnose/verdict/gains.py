@@ -19,16 +19,16 @@ _BINDS = 1 / 3  # of what remains: a smaller part does not bound it
 _FASTER = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
 _TICK = 0.02  # seconds; the kernel counts busy time in ticks
 _SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second so close to them may be the checkpoint itself
-_MAPPED = 4e9  # bytes per second of page faults without a disk: the most that a gain assumes
+_SAME_STORAGE = (Limit.SMALL_IO, Limit.FLUSH, Limit.PAGE_FAULT)  # their remedies change the operations only
 _COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
-_UNKNOWN = "the device, whose rate in large requests is not known"
-_MEMORY = 1e9  # bytes per second of copying to or from the page cache: the least that a gain assumes
+UNKNOWN_RATE = "the storage, whose rate in large requests is not known (`ckptprof ceiling` measures it)"
+_MEMORY = 1e9  # bytes per second of copying into the page cache: the least that a gain assumes
 
 
 class Gain(NamedTuple):
     """An estimate of the duration with a remedy."""
 
-    expected_seconds: float  # of the path
+    expected_seconds: float | None  # of the path; None: the rate that the same storage reaches with it is not known
     capped_by: str | None  # the next limit, or the minimum for the same work; None: nothing known
 
 
@@ -43,6 +43,8 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
     own = sum(one.seconds for one in mine) if limit is not Limit.CPU else found.runnable
     saving = rule.saving(found.context) if rule is not None and rule.saving is not None else None
     floor, name = _floor(found, limit, own) if saving is None else (own * (1 - saving[0]), None)
+    if floor is None:
+        return Gain(None, name)
     expected = whole - own + floor + (_waits_left(found, mine, floor) if limit is not Limit.CPU else 0.0)
     context, waits = found.context, found.waiting > SLIGHT * whole
     waits = context.is_save and not context.is_remote and (context.is_direct or (context.syncs or 0) > 0 or waits)
@@ -62,21 +64,24 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
 
 
 def _waits_left(found: Accounting, mine: Sequence[AttributedTime], floor: float) -> float:
-    """Estimate for how much longer the remaining work waits for a CPU than it did: in the same share of its time."""
+    """Estimate for how much longer, or shorter, the remaining work waits for a CPU: in the same share of its time.
+
+    At least as its time on CPU did; traced, at most as all of it: who used up its time slice waits in any call.
+    """
     rest = [one for one in found.accounts if one not in mine]
     work = floor if mine and mine[0].limit in _COPIED else 0.0
     work += sum(one.seconds - one.runnable for one in rest if one.cause in (Cause.COPYING, Cause.OWN_CODE))
-    share = cpu_share(found.path.thread)
-    return max(0.0, (work / share - work if share else 0.0) - sum(one.runnable for one in rest))
+    every = floor + sum(one.seconds - one.runnable for one in rest if one.limit is not None)
+    share, waits = cpu_share(found.path.thread), sum(one.runnable for one in rest)
+    per_second = 1 / share - 1 if share else 0.0
+    least, most = work * per_second, max(every, work) * per_second if found.path.time.is_exact else math.inf
+    return min(max(waits, least), most) - waits
 
 
-def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float, str | None]:
-    """Return (minimum seconds of a limit's own work, what they are spent in)."""
-    waits = (Limit.DEVICE, Limit.SMALL_IO, Limit.NETWORK, Limit.SERVER, Limit.FLUSH)
-    if limit in waits or found.waited_for(limit) is not None:
+def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, str | None]:
+    """Return (minimum seconds of a limit's own work, what they are spent in); the first is None if not known."""
+    if limit in (Limit.DEVICE, Limit.NETWORK, Limit.SERVER, *_SAME_STORAGE) or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
-    if limit is Limit.PAGE_FAULT:
-        return _read_floor(found)
     if limit in _COPIED:
         copying = max(0.0, found.context.transferred_bytes / _MEMORY - (found.seconds - own))
         return copying, f"copying {'into' if found.context.is_save else 'out of'} the page cache"
@@ -110,12 +115,16 @@ def _best_rate(context: CheckpointContext) -> float | None:
     return max((value for value in known if value), default=None)
 
 
-def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
-    """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster."""
+def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str | None]:
+    """Return (minimum seconds for the same bytes, what bounds them) where something is known to be faster.
+
+    Other storage may be as fast as it likes. The same storage with other operations has a rate: None if not known.
+    """
     context = found.context
     on_device = None if context.is_remote else context.device_bytes
-    transferred = on_device or context.transferred_bytes
-    now = rate_of(transferred, found.waiting)
+    transferred = context.checkpoint.storage_bytes or on_device or context.transferred_bytes
+    spent = found.of(limit) if limit is Limit.PAGE_FAULT else found.waiting
+    now = rate_of(transferred, spent)
     if context.is_remote:
         link = context.link
         speeds = (link.speed_bytes_per_second, link.shown_bytes_per_second) if link is not None else ()
@@ -125,28 +134,16 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float, str | None]:
         name = "the link" if best is None else f"the link at {rate(best)}"
     else:
         best, name = _best_rate(context), "the device"
-        bound = throttle(context, found.waiting)
+        bound = throttle(context, spent)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second
         elif best is not None and best <= _FASTER * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
-    few_calls = limit is Limit.SMALL_IO  # with large pieces, which take hardly any CPU
-    floor = 0.0 if few_calls else min(found.cpu_in_calls, found.waiting)
-    if best is None and on_device and _has_small_requests(context):
-        best, name = _MEMORY, _UNKNOWN
-    return (floor, None) if best is None else (max(floor, transferred / best), name)
+    floor = 0.0 if limit is Limit.SMALL_IO else min(found.cpu_in_calls, spent)  # large pieces take hardly any CPU
+    if best is not None:
+        return max(floor, transferred / best), name
+    return (None, UNKNOWN_RATE) if limit in _SAME_STORAGE else (floor, None)
 
 
 def _has_small_requests(context: CheckpointContext) -> bool:
     return context.request_bytes is not None and context.request_bytes < SMALL_REQUEST_BYTES
-
-
-def _read_floor(found: Accounting) -> tuple[float, str | None]:
-    context = found.context
-    transferred = or_zero(context.checkpoint.storage_bytes) or context.device_bytes or context.transferred_bytes
-    now = rate_of(transferred, found.of(Limit.PAGE_FAULT))
-    best = _best_rate(context)
-    if best is not None and best > _FASTER * now:
-        return transferred / min(best, _MAPPED), "the device"
-    name = _UNKNOWN if _has_small_requests(context) else "copying out of the page cache"
-    return min(found.of(Limit.PAGE_FAULT), transferred / _MEMORY), name

@@ -7,6 +7,7 @@ import statistics
 
 from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero
 from ckptprof.figures import duration_seconds as took
+from ckptprof.figures import intervals_seconds
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.units import seconds
 
@@ -27,8 +28,7 @@ def saves(context: CheckpointContext) -> list[Checkpoint]:
 
 def interval(context: CheckpointContext) -> float | None:
     """Return the usual seconds from the start of one save to the start of the next; None: not known."""
-    starts = [one.start_ns for one in saves(context)][-_SAVES:]
-    apart = [(later - earlier) / NS for earlier, later in itertools.pairwise(starts) if later > earlier]
+    apart = intervals_seconds(saves(context)[-_SAVES:])
     return statistics.median(apart) if apart else None
 
 

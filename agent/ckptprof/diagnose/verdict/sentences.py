@@ -77,9 +77,11 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Cause
         clause = f"{duration_text(found)}, {called}: {_spent(found, mine)}"
     else:
         clause = f"{duration_text(found)}, {WORDS[limit]}: {why}; in each, {_spent(found, mine)}"
-    if promised is not None and found.seconds - promised.expected_seconds >= SLIGHT * found.seconds:
-        without = (rule.without if rule else None) or WITHOUT[limit]
-        clause += f"; {without} about {seconds(promised.expected_seconds)}"
+    without, expected = (rule.without if rule else None) or WITHOUT[limit], promised and promised.expected_seconds
+    if promised is not None and expected is None:
+        clause += f"; how long it takes {without} is not known"
+    elif expected is not None and found.seconds - expected >= SLIGHT * found.seconds:
+        clause += f"; {without} about {seconds(expected)}"
     elif found.of(limit) and why is None:
         clause += "; removing this limit would gain little"
     return clause

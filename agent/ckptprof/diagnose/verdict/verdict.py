@@ -91,13 +91,14 @@ def verdict(found: Accounting) -> Verdict:
 
 def _alternative(found: Accounting, limit: Limit) -> Alternative | None:
     """Return the remedy of waits for a CPU, or of the work that waited; None if its gain is small."""
-    others = [Limit.CPU] if limit is not Limit.CPU else [one for one, _ in totals(found) if one is not limit]
-    for other in others[:1]:
-        rule = _rule(found, other)[0]
-        expected = gain(found, other, rule).expected_seconds
-        if rule is not None and found.seconds - expected >= max(not_slow.LEAST_SECONDS, _PERHAPS * found.seconds):
-            return Alternative(limit=other, remedy=rule.remedy_for(found.context), expected_seconds=expected)
-    return None
+    other = next((one for one, _ in totals(found) if one is not limit), None) if limit is Limit.CPU else Limit.CPU
+    rule = _rule(found, other)[0] if other is not None else None
+    if other is None or rule is None:
+        return None
+    expected = gain(found, other, rule).expected_seconds
+    if expected is None or found.seconds - expected < max(not_slow.LEAST_SECONDS, _PERHAPS * found.seconds):
+        return None
+    return Alternative(limit=other, remedy=rule.remedy_for(found.context), expected_seconds=expected)
 
 
 def _rule(found: Accounting, limit: Limit) -> tuple[CauseRule | None, AttributedTime | str | None]:

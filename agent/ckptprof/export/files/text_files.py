@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -22,7 +23,7 @@ def csv(fields: Sequence[RecordField], rows: Iterable[Sequence[Any]]) -> Iterato
 
 
 def csv_line(values: Iterable[Any]) -> bytes:
-    """Return a line as of RFC 4180: text always quoted, numbers never, None as an empty field.
+    """Return a line as of RFC 4180: text always quoted, numbers and times never, None as an empty field.
 
     The csv module cannot distinguish None from an empty text before Python 3.12.
     """
@@ -36,6 +37,8 @@ def _cell(value: Any) -> str:
         return str(int(value))
     if isinstance(value, (int, float)):
         return repr(value)
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S.%f}"[:-3]  # spreadsheets know no zone
     text = value.hex() if isinstance(value, bytes) else encodable(str(value))
     return '"' + ("'" + text if text.startswith(_FORMULA) else text).replace('"', '""') + '"'
 

@@ -20,6 +20,7 @@ MAX_CHECKPOINTS = 200  # checkpoints that are listed individually; of more, the 
 HEIGHT = 60  # of a lane of blocks
 MAX_BLOCKS = 400  # of a lane: a block is three pixels
 MAX_LETTERS = 60  # of limits below a lane
+_LETTER, _NARROW_LETTER = 1.2, 4.6  # percent of the width of a lane, on a desktop and on a phone
 MAX_BARS = 1500  # of all ranks of a job
 SLOWEST, FASTEST = 16, 4  # ranks that are drawn
 MAX_JOBS = 6
@@ -54,8 +55,8 @@ class Lane:
     scale: str = ""  # the duration at the top of blocks
     lines: tuple[tuple[str, float, str], ...] = ()  # class, height and meaning of lines across blocks
     facts: tuple[str, ...] = ()  # beside the blocks
-    labels: tuple[tuple[float, str], ...] = ()  # percent of the width, and text, above the blocks
-    letters: tuple[tuple[float, str], ...] = ()  # likewise, below
+    labels: tuple[tuple[float, str, str], ...] = ()  # percent of the width, text, and class, above the blocks
+    letters: tuple[tuple[float, str, str], ...] = ()  # likewise, below
     blocked: float | None = None  # the share of its run for which a job was blocked
 
 
@@ -218,11 +219,6 @@ def _block_lane(
         ceilings = figures.of_complete(mine, _ceiling_seconds)
         if ceilings and (best := figures.median(ceilings)) <= top:
             lines.append(("ceiling", best, f"at the ceiling {units.seconds(best)}"))
-    letters = [
-        (_middle(one, axis), colours.OF_LIMIT[colours.shown_limit(one.verdict)].letter)
-        for one in mine
-        if one.verdict is not None and len(mine) <= MAX_LETTERS
-    ]
     note = ""
     if len(bars) < len(mine):
         each = units.duration((axis.end_ns - axis.start_ns) // MAX_BLOCKS)
@@ -235,16 +231,31 @@ def _block_lane(
         units.seconds(top),
         tuple((style, round(HEIGHT * (1 - seconds / top), 2), text) for style, seconds, text in lines if top > 0),
         _lost(cost),
-        tuple((_middle(of, axis), f"{of.kind.value} {of.id}: {one.times:.1f} times the median") for one, of in own[:1]),
-        tuple(letters),
+        tuple(
+            (_middle(of, axis), f"{of.kind.value} {of.id}: {one.times:.1f} times the median", "") for one, of in own[:1]
+        ),
+        _letters(mine, axis) if len(mine) <= MAX_LETTERS else (),
         None if cost is None else cost.share,
     )
+
+
+def _letters(mine: Iterable[Checkpoint], axis: Axis) -> tuple[tuple[float, str, str], ...]:
+    """Return the letters of limits that do not overlap; those with the class `close` would on a phone."""
+    found: list[tuple[float, str, str]] = []
+    last = last_apart = -WIDTH
+    for one in mine:
+        x = _middle(one, axis)
+        if one.verdict is not None and x - last >= _LETTER:
+            is_close = x - last_apart < _NARROW_LETTER
+            found.append((x, colours.OF_LIMIT[colours.shown_limit(one.verdict)].letter, "close" if is_close else ""))
+            last, last_apart = x, last_apart if is_close else x
+    return tuple(found)
 
 
 def _lost(cost: JobCost | None) -> tuple[str, ...]:
     if cost is None or not cost.stall_seconds:
         return ()
-    blocked = f"{units.seconds(cost.stall_seconds)} of training lost"
+    blocked = f"blocked for {units.seconds(cost.stall_seconds)}"
     if not cost.gpu_seconds or account.is_guessed(cost.gpus, cost.gpus_from):
         return (blocked,)
     return blocked, f"{units.seconds(cost.gpu_seconds)} of GPU time"

@@ -14,21 +14,30 @@ from typing import Any
 import msgspec
 
 from ckptprof import units
-from ckptprof.model import Report, Watched
+from ckptprof.diagnose.job_costs import job_costs
+from ckptprof.model import Kind, Point, Report, Watched
 from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
-from ckptprof.report.pictures import colours
-from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
+from ckptprof.report.pictures import colours, overview
+from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS, draw
+from ckptprof.report.summary import summarise
 from ckptprof.report.table import GAP, Cell, number, paint, render
+from ckptprof.report.terminal import texts_of_saves
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
 _GUTTER = 2  # cells before each line, for the mark of the chosen one
-_RESERVED_LINES = 6  # lines reserved for the newest checkpoints, if the screen has them
+_RESERVED_LINES = 6  # lines reserved for the newest checkpoints, if the screen has them,
+_LAST_LINES = 10  # and before anything is drawn
+_LEAST_CHART, _MOST_CHART = 3, 12  # lines
+_KEY_CELLS, _LEAST_CELLS = 10, 50  # of what is drawn
+_LATEST = 30  # samples beside a device
 _BAR = 12  # cells of a progress
 _QUIET_NS = 2_000_000_000  # without I/O: what is shown is about a second old,
 _STALE_SHARE = 8  # or an eighth of the age of the checkpoint: a long one is evaluated less often
-_ASCII = str.maketrans({"█": "#", "·": ".", ELLIPSIS: "~", "\N{UPWARDS ARROW}": "j", "\N{DOWNWARDS ARROW}": "k"})
+_ASCII = str.maketrans(
+    f"{BLOCKS}▓░─│└┴·{ELLIPSIS}\N{UPWARDS ARROW}\N{DOWNWARDS ARROW}", f"{ASCII_BLOCKS[:-1]}#%,-|++.~jk"
+)
 _LINKS = ("nic", "rdma")
 
 
@@ -42,7 +51,7 @@ class ScreenOptions:
     chosen: str | None = None  # the uid of a checkpoint
     colour: bool = False
     unicode: bool = True
-    recent: Mapping[str, Sequence[float]] = field(default_factory=dict)  # by device: recent rates, the newest last
+    recent: Mapping[str, Sequence[Point]] = field(default_factory=dict)  # bytes of each device, the newest last
 
 
 def frame(state: State, options: ScreenOptions) -> list[str]:
@@ -57,6 +66,7 @@ def frame(state: State, options: ScreenOptions) -> list[str]:
     free = options.height - len(head) - len(going_on) - _RESERVED_LINES - 4
     devices = _devices(state, cells, max(0, free), options)
     above = [*head, "", *going_on, *([""] if devices else []), *devices]
+    above += _over_time(state, cells, options.height - len(above) - min(len(state.last) + 4, _LAST_LINES + 2), options)
     last = _last(state, zone, options.height - len(above) - 2, options)
     lines = [" " * _GUTTER + line if line else "" for line in above] + ([""] if last else []) + last
     keys = " " * _GUTTER + paint(shorten_end(KEYS, cells), "dim", colour=options.colour)
@@ -84,7 +94,8 @@ def _head(state: State, zone: timezone, cells: int) -> list[str]:
 
 def _in_progress(state: State, cells: int, options: ScreenOptions) -> list[str]:
     if not state.underway:
-        return [paint(shorten_end("no save or restore in progress", cells), "dim", colour=options.colour)]
+        text = f"no save or restore in progress{_next_save(state)}"
+        return [paint(shorten_end(text, cells), "dim", colour=options.colour)]
     most = max(1, options.height // 3)
     drawn = [_progress_row(one, state.at_ns) for one in state.underway[:most]]
     lines = render(drawn, cells, colour=options.colour)
@@ -95,6 +106,36 @@ def _in_progress(state: State, cells: int, options: ScreenOptions) -> list[str]:
         spent = (f"{units.seconds(one.seconds)} {clean(one.text)}" for one in so_far.accounts)
         line = "   ".join([f"{named(job)}: {units.seconds(so_far.seconds)} so far", *spent])
         lines.append(paint(shorten_end(line, cells), "dim", colour=options.colour))
+    return lines
+
+
+def _next_save(state: State) -> str:
+    """Return when the newest job saves again, by its usual interval; empty if that is not known."""
+    cost = next((one for one in job_costs(state.last) if one.job == state.last[0].job), None)
+    saves = [one.start_ns for one in state.last if cost is not None and one.job == cost.job and one.kind is Kind.SAVE]
+    if state.level is None or cost is None or cost.interval_seconds is None or not saves:
+        return ""
+    due = (max(saves) - state.at_ns) / 1e9 + cost.interval_seconds
+    when = f"in {units.seconds(due)}" if due > 0 else f"{units.seconds(-due)} late"
+    return f"; {named(cost.job)}: next save {when} (one every {units.seconds(cost.interval_seconds)})"
+
+
+def _over_time(state: State, cells: int, most: int, options: ScreenOptions) -> list[str]:
+    """Return the stalls, and the rate of the device with most traffic, over time: what fits into `most` lines."""
+    if cells < _LEAST_CELLS:
+        return []
+    report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
+    texts = texts_of_saves(summarise(report))
+    drawn = overview.lines(report, job_costs(state.last), texts, cells, _KEY_CELLS, colour=options.colour)
+    lines = ["", *drawn] if drawn and len(drawn) < most else []
+    name = max(options.recent, key=lambda one: sum(point.bytes for point in options.recent[one]), default="")
+    height = min(_MOST_CHART, most - len(lines) - 4)
+    if height >= _LEAST_CHART and (chart := draw(options.recent.get(name, ()), cells, height, colour=options.colour)):
+        lines += [
+            "",
+            paint(shorten_end(f"{clean(name)}, from the first sample on", cells), "bold", colour=options.colour),
+        ]
+        lines += chart
     return lines
 
 
@@ -119,8 +160,9 @@ def _progress_row(one: Underway, now_ns: int) -> list[Cell]:
         number("RATE", units.speed(one.bytes, spent_ns), units.rate, drop=5, optional=True),
         number("ELAPSED", spent_ns, units.duration),
         number("IDLE", quiet_ns if is_quiet else None, units.duration, drop=4, optional=True),
-        number("STALL", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
+        number("BLOCKED", one.stall_ns, units.duration, "yellow", drop=6, optional=True),
         Cell("LIKELY", likely, colours.verdict_style(one.so_far), drop=2, optional=True),
+        Cell("MOST BY", one.largest_writer and clean(one.largest_writer), drop=9, optional=True),
         Cell("PATH", one.path and clean(one.path), drop=7, minimum=11, optional=True),
     ]
 
@@ -142,9 +184,9 @@ def total_rate(device: Device) -> float | None:
 def _device(one: Device, now_ns: int, options: ScreenOptions) -> list[Cell]:
     age_seconds = round((now_ns - one.at_ns) / 1e9)
     busy = None if one.busy_share is None else round(one.busy_share, 2)
-    speeds, blocks = options.recent.get(one.name, ()), BLOCKS if options.unicode else ASCII_BLOCKS
+    speeds = [point.bytes / (point.end_ns - point.start_ns) for point in options.recent.get(one.name, ())][-_LATEST:]
     top = max(speeds, default=0.0)
-    line = "".join(blocks[math.ceil(speed / top * (len(blocks) - 1))] for speed in speeds) if top else None
+    line = "".join(BLOCKS[math.ceil(speed / top * 8)] for speed in speeds) if top else None
     return [
         Cell("DEVICE", clean(one.name), cut=shorten_end, minimum=6),
         number("WRITTEN", one.written_bytes_per_second, units.rate, optional=True),

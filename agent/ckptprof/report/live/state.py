@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from ckptprof.bounds import Amount, Count, Share, one_of
-from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.model import Checkpoint, Kind, Status, Writer
 from ckptprof.verdicts import InterimVerdict
 
 MAX_LAST = 100  # completed checkpoints: more than a screen has lines
@@ -30,6 +30,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     start_ns: int  # epoch nanoseconds of the first I/O
     last_ns: int  # and of the last one observed
     stall_ns: Count | None = None  # time in which training was blocked by it, so far
+    largest_writer: str | None = None  # the process with most of its bytes so far
     path: str | None
     so_far: InterimVerdict | None = None  # None: not diagnosed
 
@@ -65,7 +66,7 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
     if writing is not None and any(writer.rank is not None for writer in one.writers):
         still = {writer.rank for writer in one.writers if writer.pid in writing}
         done = len({writer.rank for writer in one.writers} - still - {None})
-    so_far, verdict = None, one.verdict
+    so_far, verdict, most = None, one.verdict, max(one.writers, key=lambda writer: writer.bytes, default=None)
     if verdict is not None:
         so_far = InterimVerdict(
             limit=verdict.limit, candidates=verdict.candidates, confidence=verdict.confidence, seconds=verdict.seconds,
@@ -75,7 +76,12 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
         uid=one.uid, kind=one.kind, job=one.job, framework=one.framework, step=one.step, ranks=one.ranks,
         ranks_done=done, bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
         stall_ns=one.stall_ns, path=one.path, so_far=so_far,
+        largest_writer=None if most is None else _name(most),
     )  # fmt: skip
+
+
+def _name(writer: Writer) -> str:
+    return f"{writer.comm if writer.rank is None else f'rank {writer.rank}, pid'} {writer.pid}"
 
 
 def with_usual_bytes(going_on: Sequence[Underway], last: Sequence[Checkpoint]) -> tuple[Underway, ...]:

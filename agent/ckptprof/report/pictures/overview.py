@@ -16,7 +16,7 @@ from ckptprof.report.clean import named, pad, shorten_end, width
 from ckptprof.report.pictures import colours
 from ckptprof.report.pictures.chart import BLOCKS, resample
 from ckptprof.report.table import GAP, paint, wrap
-from ckptprof.verdicts import JobCost
+from ckptprof.verdicts import JobCost, Limit
 
 BLOCKED, SAVING, COPYING, TRAINING, UNWATCHED = "█", "▓", "░", "─", "·"
 STYLES = {BLOCKED: "red", SAVING: "cyan", COPYING: "cyan", TRAINING: "green", UNWATCHED: "dim"}
@@ -56,7 +56,7 @@ def lines(  # noqa: PLR0913 - as a drawing needs
         durations = [None if one.status is Status.INCOMPLETE else figures.duration_seconds(one) for one in saves]
         stalls = [figures.stall_seconds(one) for one in saves]
         top = max((one for one in (*durations, *stalls) if one is not None), default=0.0)
-        stall = "Stall" if any(one is not None for one in stalls) else "Modes"
+        stall = "Blocked" if any(one is not None for one in stalls) else "Modes"
         duration = _save_series("Duration", durations, top, line_cells, texts[0])
         stalled = _save_series(stall, stalls, top, line_cells, texts[1])
         if stalled is not None and duration is not None and stalled.drawn == duration.drawn:
@@ -114,9 +114,9 @@ def _run(report: Report, costs: Sequence[JobCost], line_cells: int) -> _PictureR
 
 
 def _limits(saves: Sequence[Checkpoint], line_cells: int) -> _PictureRow | None:
-    """Return the letter of the limit of each save, below its block; None without verdicts or with too many saves."""
+    """Return the letter of the limit of each save, below its block; None if none was slow, or with too many saves."""
     limits = [colours.shown_limit(one.verdict) for one in saves]
-    if len(saves) > line_cells or not any(limits):
+    if len(saves) > line_cells or not {*limits} - {None, Limit.NONE}:
         return None
     drawn = tuple((colours.OF_LIMIT[limit].letter, colours.terminal_style(limit)) for limit in limits)
     words = [f"{colours.OF_LIMIT[limit].letter} {certainty.account_name(limit)}" for limit in dict.fromkeys(limits)]
@@ -137,8 +137,9 @@ def _save_series(
     edges = [n * len(values) // columns for n in range(columns + 1)]
     worst = [max((one for one in values[low:high] if one is not None), default=None) for low, high in pairwise(edges)]
     drawn = "".join(_UNKNOWN if one is None else BLOCKS[max(1, round(one / top * 8))] for one in worst)
+    note = ""
     if columns < len(values):
-        text += f"; a block is the longest of about {round(len(values) / columns)} saves"
+        note = f"a block is the longest of about {round(len(values) / columns)} saves"
     elif len(known) < len(values):
-        text += f"; {_UNKNOWN} {'broken off' if key == 'Duration' else units.NOT_OBSERVED}"
-    return _PictureRow(key, ((drawn, "cyan"),), text)
+        note = f"{_UNKNOWN} {'broken off' if key == 'Duration' else units.NOT_OBSERVED}"
+    return _PictureRow(key, ((drawn, "cyan"),), "; ".join(filter(None, (text, note))))
