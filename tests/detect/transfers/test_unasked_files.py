@@ -175,7 +175,8 @@ class Weighed(ProcessHistory):
 def test_small_files_that_wait_for_a_trainer_are_not_weighed_again_at_each_round() -> None:
     """Another user has thousands of them: each is weighed once, and waits until a trainer has asked or it is late."""
     wrote = history(first_s=9, total=MIB, wrote=MIB)
-    trainer = Weighed(wrote.intervals, wrote.last_io, None, wrote.first_ns)
+    trainer = Weighed(wrote.last_io, None, wrote.first_ns)
+    trainer._append(*wrote.intervals)
     book = facts_of(observed({(100, 1): trainer, (101, 1): history(first_s=9, total=0)}, trainers=(100,)))
     for inode in range(50):
         told = msgspec.structs.replace(fact(101, 10.5, path=f"/run/{inode}", size=900), inode=inode)
