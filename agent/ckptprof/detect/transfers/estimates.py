@@ -218,8 +218,9 @@ class TransferEstimates:
             return 0
         if self._traced.has_transfers(transfer.process):
             return 0
-        fact = transfer.fact
-        if fact is not None and (fact.size or transfer.fact_at_ns >= (transfer.closed_ns or transfer.last_ns)):
+        fact, closing = transfer.fact, self._world.threads.state_end_ns(transfer.process, "close", transfer.last_ns)
+        closed_ns = max(transfer.closed_ns or transfer.last_ns, closing or 0)  # its descriptor is gone before its data
+        if fact is not None and (fact.size or transfer.fact_at_ns >= closed_ns):
             return 0
         if transfer.size:
             return 0
