@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
+from typing import Any
 
 from ckptprof.detect.world.frame_samples import FrameSamples
-from ckptprof.detect.world.process_counters import ProcessHistory
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.detect.world.world import World
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import Frame, ProcessInfo, Sample
+
+
+def history_of(intervals: Iterable[ProcessInterval], *fields: Any, **named: Any) -> ProcessHistory:
+    """Return the history of a process with these intervals, and its other fields in their order."""
+    history = ProcessHistory(*fields, **named)
+    for one in intervals:
+        history._append(one)
+    return history
 
 
 def observed(

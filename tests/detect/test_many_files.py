@@ -17,7 +17,9 @@ from tests.detect.tracer import activity, life, mono
 
 from ckptprof.detect.describe.revisions import latest_revisions
 from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.transfers.estimates import TransferEstimates
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.recent_files import RecentTransfers
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.service.recorder.diagnosing import Diagnosis
@@ -276,6 +278,27 @@ def test_a_file_that_waits_is_not_looked_into_again() -> None:
 
     assert not saved(MANY, 2.0, 4.0 + rounds / 2), "more of it is waited for"
     assert (after - before) / rounds / MANY < MOST_A_ROUND
+
+
+@pytest.mark.parametrize(
+    ("tells", "holder", "name", "most"),
+    [(written, TransferEstimates, "_unsized_bytes", 0), (named, FileOpenings, "closing_of", 2 * FEW)],
+)
+def test_a_file_that_waits_is_not_queried_in_each_round(
+    tells: Tells, holder: type, name: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The trace counts sizes; the close of a polled file is searched for when it ends, and when one is observed."""
+    query, queries = getattr(holder, name), 0
+
+    def counted(*of: Any) -> object:
+        nonlocal queries
+        queries += 1
+        return query(*of)
+
+    monkeypatch.setattr(holder, name, counted)
+    assert saved(FEW, 2.0, 40.0, tells=tells, looks=tells is named)
+
+    assert queries <= most
 
 
 def recorded(files: int, db: Path, level: str, made: list[Checkpoint], *, lasts_s: float, **options: Any) -> None:

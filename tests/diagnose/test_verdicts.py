@@ -509,6 +509,9 @@ def test_what_training_was_held_for_before_the_first_byte_is_gather_or_staging(l
     grew = held(20, received_bytes=0, grown_bytes=GIB, growing_ns=ns(19), busy=0.1)
     long = {"stall_ns": ns(22)}
     assert told(save(level, 2, measured(at, before=grew, devices=under), **long)).limit is Limit.STAGING
+    for busy, limit in ((0.4, Limit.STAGING), (0.6, Limit.SERIALIZE)):  # at 56 MB/s half a core builds it
+        slow = msgspec.structs.replace(grew, busy=busy)
+        assert told(save(level, 2, measured(at, before=slow, devices=under), **long)).limit is limit
     still = held(20, received_bytes=0, grown_bytes=0, busy=0.0)
     assert told(save(level, 2, measured(at, before=still, devices=under), **long)).limit is Limit.UNCLEAR
     assert told(save(level, 2, measured(at, before=still, devices=under))).limit is Limit.NONE

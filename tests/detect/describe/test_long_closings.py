@@ -6,10 +6,14 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from tests.detect.observed import history_of, observed
 from tests.detect.stage import MIB, SECOND_NS, Stage, play
 from tests.detect.tracer import activity, life, mono
 
 from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.transfer_tracker import TransferTracker
+from ckptprof.detect.world.process_counters import ProcessInterval
 from ckptprof.detect.world.thread_histories import ThreadHistories
 from ckptprof.model import Checkpoint
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, Sample, ThreadSample
@@ -61,6 +65,22 @@ def test_a_closing_that_began_late_is_not() -> None:
     (save,) = seen((5.02, written), (6.02, life("closed-written", 6.0, duration_s=1.0)))
 
     assert seconds(save) < 0.1
+
+
+@pytest.mark.parametrize(("sends_s", "waits"), [(1.0, 1), (0.0, 0)])
+def test_a_file_that_is_empty_while_its_close_sends_the_data_waits_for_its_size(sends_s: float, waits: int) -> None:
+    """Its descriptor is gone by then; s3fs reports the size when the object has arrived."""
+    key, inspected_ns = (100, 1000), mono(2.12)
+    world = observed({key: history_of([ProcessInterval(mono(2.0), mono(2.1), new_written_bytes=MIB)], last_ns=mono(3))})
+    for tenth in range(round(10 * sends_s)):
+        world.threads.observe(0, met_in_close(2.1 + tenth / 10))
+    empty = FileFact(*key, 8, 7, "/s3/step_1.pt", 0, False, None, 0, 0, None, None)  # noqa: FBT003 # no folder
+    write = Transfer(key, (8, 7), writes=True, path="/s3/step_1.pt", first_ns=mono(2.0), last_ns=mono(2.08),
+                     before_ns=mono(1.9), closed_ns=mono(2.1), fact=empty, fact_at_ns=inspected_ns)  # fmt: skip
+
+    waiting, _ = TransferTracker(world).estimates.await_sizes([write], mono(2.2))
+
+    assert len(waiting) == waits
 
 
 def test_an_earlier_closing_holds_nothing_up() -> None:

@@ -10,8 +10,12 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
+from ckptprof.detect.describe.stall import Stall
+from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.pipeline import Detector
+from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.diagnose.diagnosis import diagnose
+from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Checkpoint, Kind, Mode
 from ckptprof.verdicts import Limit
 from ckptprof_collectors.samples import (
@@ -1151,3 +1155,17 @@ def test_who_packs_what_it_has_saved_is_held_until_that_is_done(*, trace: bool) 
     (save,) = (one for one in detect(stage, stage.frames(LONGER_SECONDS)) if one.kind is Kind.SAVE)
 
     assert (save.mode, save.files, seconds(save)) == (Mode.SYNC, 2, pytest.approx(1.82, abs=0.15))
+
+
+@pytest.mark.parametrize(("received_mib", "stall_s"), [(15, 3), (5, 1)])
+def test_the_time_in_which_a_part_of_the_save_arrived_is_blocked(received_mib: int, stall_s: int) -> None:
+    """A tenth of it at least: ranks wait for each other without a save, too."""
+    first_ns, last_ns, candidate = 10 * SECOND_NS, 11 * SECOND_NS, Candidate("train.py-100", writes=True)
+    candidate.add(Transfer((100, 1), (1, 7), writes=True, path="/ckpt/step_1.pt", first_ns=first_ns, last_ns=last_ns,
+                           before_ns=first_ns, start_ns=first_ns, end_ns=last_ns, bytes=100 * MIB))  # fmt: skip
+    stall = Stall(Mode.SYNC, SECOND_NS, (), (), {(100, 1): "trainer"}, (), ((first_ns, last_ns),), {}, None)
+    before = BeforeMeasure(blocked_ns=2 * SECOND_NS, received_bytes=received_mib * MIB)
+
+    stall_ns, blocked = stall.including_before_save(before, candidate)
+
+    assert (stall_ns, list(blocked)) == (stall_s * SECOND_NS, [(last_ns - stall_s * SECOND_NS, last_ns)])

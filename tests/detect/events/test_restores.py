@@ -7,7 +7,7 @@ from typing import cast
 
 import msgspec
 import pytest
-from tests.detect.observed import observed
+from tests.detect.observed import history_of, observed
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Stage, play
 
 from ckptprof.detect.transfers.edges import estimate_read_edges
@@ -107,7 +107,7 @@ def test_a_mapping_that_was_met_in_the_midst_and_was_gone_at_the_next_look_was_r
     begun, met, gone = 2_000_000_000, 2_040_000_000, 2_080_000_000
     stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", met, met, begun, gone, mapped_bytes=400 * MIB)  # noqa: FBT003 - it reads
     seen = ProcessInterval(begun, met, resident_bytes=touched, busy=1.0, minor_faults=48)
-    history = ProcessHistory([seen], None, None, begun)
+    history = history_of([seen], None, None, begun)
 
     assert estimate_bytes(stream, history, (begun, met)) == (400 * MIB if whole else 0)
 
@@ -118,7 +118,7 @@ def test_a_mapping_that_goes_while_it_is_touched_was_read_to_its_end(idle_s: flo
     begun, until = 2 * SECOND_NS, 3 * SECOND_NS
     closed = until + round(idle_s * SECOND_NS)
     stream = Transfer((100, 1), (8, 7), False, "/x", begun, until, begun, closed, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
-    history = ProcessHistory([ProcessInterval(begun, until, resident_bytes=touched * MIB, busy=1.0)])
+    history = history_of([ProcessInterval(begun, until, resident_bytes=touched * MIB, busy=1.0)])
 
     assert estimate_bytes(stream, history, (begun, closed)) == told * MIB
 
@@ -130,7 +130,7 @@ def test_the_faults_after_the_last_look_at_a_short_mapping_are_its_own(faults: i
     stream = Transfer((100, 1), (8, 7), False, "/x.safetensors", begun, met, begun, gone, mapped_bytes=40 * MIB)  # noqa: FBT003 - it reads
     quiet = ProcessInterval(begun, met, resident_bytes=MIB // 4, busy=1.0, minor_faults=9)
     busy = ProcessInterval(met, gone, busy=1.0, minor_faults=faults)
-    history = ProcessHistory([quiet, busy], None, None, begun)
+    history = history_of([quiet, busy], None, None, begun)
 
     assert estimate_bytes(stream, history, (begun, begun + 1_000_000)) == told
 
@@ -185,7 +185,7 @@ def test_a_look_at_the_end_of_another_ranks_file_is_no_reading_of_all_of_it(coun
         )
         parts.append(estimated(stream, begun, end))
     counted = ProcessInterval(begun, end, read_bytes=31 * MIB, reads=31, busy=1.0, returned_bytes=31 * MIB)
-    history = ProcessHistory([counted], None, None, begun, round(counted_until_s * SECOND_NS))
+    history = history_of([counted], None, None, begun, round(counted_until_s * SECOND_NS))
 
     TransferTracker(observed({(100, 1): history})).estimates.limit_reads(parts)
 
@@ -198,7 +198,7 @@ def test_a_read_from_a_device_with_a_limit_is_reached_back_to_over_its_pauses(pa
     met, piece_ns = 3 * SECOND_NS, 20_000_000
     ends = [met - number * (pause_ms * 1_000_000 + piece_ns) for number in range(7)]
     pieces = [ProcessInterval(end - piece_ns, end, read_bytes=2 * MIB, busy=1.0) for end in reversed(ends)]
-    history = ProcessHistory(pieces, None, None, pieces[0].start_ns)
+    history = history_of(pieces, None, None, pieces[0].start_ns)
     stream = Transfer(
         (100, 1),
         (8, 7),

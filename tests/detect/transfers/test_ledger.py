@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.detect.observed import history_of
 
 from ckptprof.detect.transfers.ledger import Ledger, _SpreadBytes
 from ckptprof.detect.transfers.model.position_samples import PositionSample
@@ -53,7 +54,7 @@ def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
     """Asked while more is entered: a save of thousands of files is credited one after the other."""
     dice = random.Random(11)  # noqa: S311 - the same files in every run
     ticks = range(0, 60 * SECOND_NS, 40_000_000)
-    history = ProcessHistory(
+    history = history_of(
         [ProcessInterval(at, at + 40_000_000, new_written_bytes=dice.randrange(1 << 25)) for at in ticks], None, None, 1
     )
     known = [written(dice, number) for number in range(50)]
@@ -82,7 +83,7 @@ def test_a_log_that_is_open_all_the_time_hands_nothing_on_from_save_to_save() ->
         )  # fmt: skip
 
     known = [open_between(10, 11, 64 << 20), open_between(20, 21, 64 << 20), open_between(1, 30, 200)]
-    ledger = Ledger({WRITER: ProcessHistory(saves, None, None, 1)}, FileOpenings(), known)
+    ledger = Ledger({WRITER: history_of(saves, None, None, 1)}, FileOpenings(), known)
 
     assert ledger.unexplained_written_bytes(WRITER, 20 * SECOND_NS, 22 * SECOND_NS) <= 0
 

@@ -121,6 +121,48 @@ def test_what_somebody_else_opened_while_a_trainer_read_another_file_is_not_the_
     assert len(found) == credited_to
 
 
+@pytest.mark.parametrize(("closed_s", "credited_to"), [(9.95, 1), (None, 0)])
+def test_a_file_that_is_opened_when_its_writer_has_closed_it_is_read(closed_s: float | None, credited_to: int) -> None:
+    """A converter starts at once. Without an observed close it may be the writer's own open."""
+    book = no_openings(reader(SIZE))
+    for at_s in filter(None, (closed_s,)):
+        book.record(FileEvent(round(at_s * SECOND_NS), "closed-written", 1, 7, SIZE, PATH))
+    learn(book)
+    write = Transfer((101, 1), (1, 7), writes=True, path=PATH, first_ns=9 * SECOND_NS, last_ns=round(9.9 * SECOND_NS),
+                     before_ns=9 * SECOND_NS, closed_ns=round(9.98 * SECOND_NS))  # fmt: skip
+
+    assert [one.process for one in book.unexplained(20 * SECOND_NS, [write])] == [(100, 1)] * credited_to
+
+
+@pytest.mark.parametrize(
+    ("born_s", "open_s", "credited_to"),
+    [(9.9, 0.2, 1), (9.0, 0.2, 0), (9.9, 0.0, 0)],
+    ids=["started", "long before", "inspected"],
+)
+def test_what_a_process_read_before_its_first_sample_is_credited_where_its_time_is_known(
+    born_s: float, open_s: float, credited_to: int
+) -> None:
+    """Its counters started from zero; those of a second may be of any time in it, and of any file that was open."""
+    history, first_ns = ProcessHistory(born_ns=round(born_s * SECOND_NS)), round(10.3 * SECOND_NS)
+    history.observe(first_ns, first_ns - SECOND_NS // 10, ProcessIo(100, 1, SIZE, 0, 70, 0, 0, 0, 0), None, 100)
+    book = no_openings(history)
+    for kind, at_s in (("opened", 10.0), ("closed-read", 10.0 + open_s)):
+        book.record(FileEvent(round(at_s * SECOND_NS), kind, 1, 7, SIZE, PATH))
+
+    assert len(book.unexplained(20 * SECOND_NS, [])) == credited_to
+
+
+def test_what_was_read_between_two_samples_is_credited_once() -> None:
+    """Another file of the folder was open in the same interval of the counters, a little later."""
+    book = no_openings(reader(SIZE), saved=("/run/checkpoint-500",))
+    for file, at_s in ((7, 10.0), (8, 10.14)):
+        for kind, open_s in (("opened", 0.0), ("closed-read", 0.04)):
+            path = PATH if file == 7 else f"{PATH}.other"
+            book.record(FileEvent(round((at_s + open_s) * SECOND_NS), kind, 1, file, SIZE, path))
+
+    assert [one.file for one in book.unexplained(20 * SECOND_NS, [])] == [(1, 7)]
+
+
 @pytest.mark.parametrize(("open_s", "was_read"), [(0.002, False), (0.02, True)])
 def test_who_looks_into_a_file_for_a_moment_has_not_read_it(open_s: float, was_read: bool) -> None:  # noqa: FBT001
     """70 MB within 2 ms are more than a thread reads."""

@@ -7,7 +7,7 @@ from os import O_APPEND
 
 import msgspec
 import pytest
-from tests.detect.observed import observed
+from tests.detect.observed import history_of, observed
 from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SECOND_NS, Move, Stage, play
 from tests.detect.transfers.test_unasked_files import credited, fact, facts_of, history
 
@@ -153,7 +153,7 @@ LOOKED = ((10.1, 1 << 20), (10.2, SIZE))
 
 def wrote(*spans: tuple[float, float]) -> ProcessHistory:
     """Return a process that wrote 8 MiB in each of these times."""
-    return ProcessHistory(
+    return history_of(
         [ProcessInterval(round(low * 1e9), round(high * 1e9), new_written_bytes=8 * MIB) for low, high in spans]
     )
 

@@ -6,12 +6,13 @@ from functools import partial
 
 import pytest
 from tests.detect.calls import LINEAR, calls_of
+from tests.detect.observed import history_of
 from tests.detect.stage import MIB, SECOND_NS, Stage
 
 from ckptprof.detect.transfers.access_order import measure_layout
 from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.world.process_counters import ProcessHistories, ProcessHistory, ProcessInterval
+from ckptprof.detect.world.process_counters import ProcessHistories, ProcessInterval
 from ckptprof.model import PatternClass
 from ckptprof_collectors.samples import FileFact
 
@@ -116,7 +117,7 @@ def test_large_operations_move_a_file_in_order_if_they_move_it_once(moved: int, 
     """Positions show nothing of pread; who reads more than there is goes back, or reads something else, too."""
     moved = moved * 80 // 100
     transfer = reading(0, 0)
-    history = ProcessHistory([ProcessInterval(1, 2, reads=4, returned_bytes=moved)])
+    history = history_of([ProcessInterval(1, 2, reads=4, returned_bytes=moved)])
 
     order, _ = measure_layout([transfer], {(1, 1): history})
 

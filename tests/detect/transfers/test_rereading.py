@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from tests.detect.observed import observed
+from tests.detect.observed import history_of, observed
 from tests.detect.stage import MIB, SECOND_NS, Actor, Stage, play
 from tests.detect.tracer import activity
 
@@ -158,7 +158,7 @@ def test_a_position_that_goes_back_while_other_files_are_read_is_no_second_readi
 def read_whole(start_ns: int, end_ns: int) -> ProcessHistory:
     """Return a process whose calls returned as much as the file holds."""
     counted = ProcessInterval(start_ns, end_ns, read_bytes=SIZE, reads=1, busy=1.0, returned_bytes=SIZE)
-    return ProcessHistory([counted], None, None, start_ns, end_ns)
+    return history_of([counted], None, None, start_ns, end_ns)
 
 
 @pytest.mark.parametrize(("opened", "times"), [(True, 2), (False, 1)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.detect.observed import observed
+from tests.detect.observed import history_of, observed
 from tests.detect.stage import MIB, Stage, play
 
 from ckptprof.detect.transfers.edges import estimate_write_edges
@@ -62,7 +62,7 @@ def history(*, first_s: float, total: int, wrote: int = 0, until_s: float = 11.0
     intervals = [
         ProcessInterval(round(first_s * SECOND_NS), round(until_s * SECOND_NS), busy=1.0, new_written_bytes=wrote)
     ]
-    return ProcessHistory(intervals if wrote else [], counters, None, round(first_s * SECOND_NS))
+    return history_of(intervals if wrote else [], counters, None, round(first_s * SECOND_NS))
 
 
 def facts_of(world: World) -> FileFacts:
@@ -87,10 +87,25 @@ def test_a_file_is_of_any_of_those_who_asked() -> None:
     assert one.process == (100, 1)
 
 
-@pytest.mark.parametrize(("first_s", "total", "found"), [(10.4, 31, 1), (10.4, 12, 0), (8.0, 31, 0), (14.0, 31, 0)])
-def test_what_a_process_wrote_before_it_was_met_counts(first_s: float, total: int, found: int) -> None:
-    """It was forked, wrote, and was met with its counters at their last: but others that were met then are not it."""
-    child = history(first_s=first_s, total=total * MIB)
+@pytest.mark.parametrize(
+    ("born_s", "first_s", "total", "found"),
+    [
+        (9.9, 10.4, 31, 1),
+        (9.9, 14.0, 31, 1),
+        (9.9, 10.4, 12, 0),
+        (7.5, 8.0, 31, 0),
+        (11.0, 14.0, 31, 0),
+        (None, 10.4, 31, 0),
+    ],
+    ids=["forked", "sampled late", "less", "before the file", "after the file", "before the recording"],
+)
+def test_what_a_process_wrote_before_its_first_sample_counts(
+    born_s: float | None, first_s: float, total: int, found: int
+) -> None:
+    """Its counters were zero when it was born; those of one that was older count from their first sample on."""
+    child = ProcessHistory(born_ns=None if born_s is None else round(born_s * SECOND_NS))
+    counters, first_ns = ProcessIo(200, 1, 0, total * MIB, 0, 30, 0, total * MIB, 0), round(first_s * SECOND_NS)
+    child.observe(first_ns, first_ns - SECOND_NS // 10, counters, None, 100)
     book = facts_of(observed({(200, 1): child}, parents={200: 100}))
     book.record(12 * SECOND_NS, fact(100, 10.5))
 
@@ -160,7 +175,8 @@ class Weighed(ProcessHistory):
 def test_small_files_that_wait_for_a_trainer_are_not_weighed_again_at_each_round() -> None:
     """Another user has thousands of them: each is weighed once, and waits until a trainer has asked or it is late."""
     wrote = history(first_s=9, total=MIB, wrote=MIB)
-    trainer = Weighed(wrote.intervals, wrote.last_io, None, wrote.first_ns)
+    trainer = Weighed(wrote.last_io, None, wrote.first_ns)
+    trainer._append(*wrote.intervals)
     book = facts_of(observed({(100, 1): trainer, (101, 1): history(first_s=9, total=0)}, trainers=(100,)))
     for inode in range(50):
         told = msgspec.structs.replace(fact(101, 10.5, path=f"/run/{inode}", size=900), inode=inode)
@@ -257,7 +273,7 @@ def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, end
     steps = [(11 * SECOND_NS, ended, 40 * MIB, 1.0), (ended, writer.last_ns, 0, busy)]
     intervals = (ProcessInterval(begin, end, busy=share, new_written_bytes=size) for begin, end, size, share in steps)
 
-    edges = estimate_write_edges(writer, ProcessHistory(list(intervals)), observed(), FileOpenings())
+    edges = estimate_write_edges(writer, history_of(list(intervals)), observed(), FileOpenings())
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 
@@ -275,7 +291,7 @@ def test_what_a_file_has_and_nobody_had_written_at_its_stamp_was_written_later(s
         for low, high, wrote in spans
     ]
 
-    edges = estimate_write_edges(writer, ProcessHistory(steps), observed(), FileOpenings())
+    edges = estimate_write_edges(writer, history_of(steps), observed(), FileOpenings())
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 
@@ -298,7 +314,7 @@ def test_a_closing_that_nobody_looked_at_is_of_who_rests_until_it(busy: float, e
     assert closing is not None
     writer.set_closing(closing.at_ns, closing.size)
 
-    edges = estimate_write_edges(writer, ProcessHistory(steps), observed(), openings)
+    edges = estimate_write_edges(writer, history_of(steps), observed(), openings)
 
     assert edges[1] / SECOND_NS == pytest.approx(end_s)
 
@@ -327,7 +343,7 @@ def test_a_position_that_lags_behind_the_counters_leaves_no_hole() -> None:
     seen.append(ProcessInterval(met, last, busy=1.0, new_written_bytes=MIB))
     stream.fact = fact(100, 10.2)
 
-    assert estimate_bytes(stream, ProcessHistory(list(seen), None, None, begun), (begun, last)) == 30 * MIB
+    assert estimate_bytes(stream, history_of(list(seen), None, None, begun), (begun, last)) == 30 * MIB
 
 
 @pytest.mark.parametrize(("wrote", "told"), [(10 * MIB, 10 * MIB), (24 * MIB, 30 * MIB)])
@@ -340,7 +356,7 @@ def test_a_position_that_outruns_the_bytes_by_far_leaves_holes(wrote: int, told:
     writer.size = 30 * MIB
     seen = ProcessInterval(begun, ended, busy=1.0, new_written_bytes=wrote)
 
-    assert estimate_bytes(writer, ProcessHistory([seen]), (begun, ended)) == told
+    assert estimate_bytes(writer, history_of([seen]), (begun, ended)) == told
 
 
 def test_a_marker_that_is_written_anew_begins_and_ends_when_it_was_written() -> None:
@@ -387,7 +403,7 @@ def test_a_file_beside_what_its_process_wrote_just_then_needs_little_credit(
     beside.file, beside.path, beside.before_ns, beside.size = (8, 9), f"/run/{folder}/b.pt", begun, 40 * MIB
     beside.last_ns = beside.closed_ns = round(10.5 * SECOND_NS)
     moved = (40 + wrote) * MIB
-    writer = ProcessHistory([ProcessInterval(begun, end, busy=1.0, new_written_bytes=moved)], first_ns=SECOND_NS)
+    writer = history_of([ProcessInterval(begun, end, busy=1.0, new_written_bytes=moved)], first_ns=SECOND_NS)
     book = facts_of(observed({(100, 1): writer}, environment=environment))
     book.record(11 * SECOND_NS, fact(100, 10.5))
 
@@ -416,7 +432,7 @@ def test_what_another_file_can_have_had_is_no_more_than_was_written_then() -> No
     later = caught(10.55, 40 * MIB)
     later.file, later.path, later.before_ns, later.size = (8, 9), "/run/ckpt_7/b.pt", round(10.45 * SECOND_NS), 40 * MIB
     steps = [(10.3, 10.5, 30 * MIB), (10.5, 10.56, 4096), (10.56, 11.5, 40 * MIB)]
-    writer = ProcessHistory(
+    writer = history_of(
         [
             ProcessInterval(round(start_s * SECOND_NS), round(end_s * SECOND_NS), busy=1.0, new_written_bytes=size)
             for start_s, end_s, size in steps

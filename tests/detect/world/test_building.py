@@ -111,10 +111,10 @@ def test_what_is_touched_and_given_back_is_not_built() -> None:
     assert ended(ramp(2, 5, 100), touched=lambda _: 2.0) is None
 
 
-def test_the_look_in_which_it_began_to_build_is_training_for_a_part() -> None:
-    """As is what was touched in it."""
+def test_the_sample_in_which_it_started_to_build_is_training_for_a_part() -> None:
+    """As much of it as the memory that grew needs at the rate of the next one; as is what was touched in it."""
     level, touched = ramp(7.5, 8, 100), {7.6: 3.0, 7.8: 1.0, 8.0: 3.0}
-    assert begun(level, every_s=0.2, touched=lambda at_s: touched.get(round(at_s, 1), 1.0)) == pytest.approx(0.6)
+    assert begun(level, every_s=0.2, touched=lambda at_s: touched.get(round(at_s, 1), 1.0)) == pytest.approx(0.5)
 
 
 def test_looks_that_are_far_apart_tell_nothing() -> None:

@@ -10,7 +10,7 @@ from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.process_counters import ProcessHistory, find_runs
 from ckptprof.detect.world.world import World
-from ckptprof_collectors.samples import ProcessInfo, ProcessIo, ProcessStat
+from ckptprof_collectors.samples import Frame, ProcessInfo, ProcessIo, ProcessStat
 
 
 def info(pid: int, parent_pid: int = 1, start_ticks: int | None = None, **fields: object) -> ProcessInfo:
@@ -67,6 +67,21 @@ def test_counters_that_go_back_give_no_difference() -> None:
         history.observe((number + 1) * SECOND_NS, number * SECOND_NS, io(written), None, 100)
 
     assert [interval.written_bytes for interval in history.intervals] == [50 * MIB, 20 * MIB]
+
+
+def test_what_a_process_did_before_its_first_sample_is_of_the_time_since_its_birth() -> None:
+    """Its counters started from zero; not those of one older than the recording, nor of a shell that waited for cp."""
+    world, births = World(msgspec.structs.replace(Stage().header(), at_ns=2 * SECOND_NS)), (100, 300, 301)
+    for second, written in ((4, 10 * MIB), (5, 12 * MIB)):
+        samples = [msgspec.structs.replace(io(written), start_ticks=born) for born in births]
+        waited = ProcessStat(1, 301, "S", 0, 0, 0, 0, 1, None, None, 500)
+        world.ingest(Frame(second * SECOND_NS, 0, ("processes",), (*samples, waited)))
+
+    wrote = [
+        [(one.start_ns // SECOND_NS, one.written_bytes // MIB) for one in world.histories[1, born].intervals]
+        for born in births
+    ]
+    assert wrote == [[(4, 2)], [(3, 10), (4, 2)], [(4, 2)]]
 
 
 def test_the_counters_of_a_child_that_was_waited_for_are_not_the_parents() -> None:

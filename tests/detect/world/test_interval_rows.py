@@ -6,8 +6,9 @@ import random
 import sys
 
 import pytest
+from tests.detect.observed import history_of
 
-from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
+from ckptprof.detect.world.process_counters import ProcessInterval
 
 STEP_NS = 100_000_000
 
@@ -27,7 +28,7 @@ def intervals(number: int, seed: int = 7) -> list[ProcessInterval]:
 def test_times_select_what_overlaps_them(number: int) -> None:
     """Whatever they touch, from before the first one to after the last one, and after some were dropped."""
     every = intervals(number)
-    history = ProcessHistory(every)
+    history = history_of(every)
     edges = [0, number * STEP_NS + 1, *(at for one in every for at in one[:2])]
     dice = random.Random(3)  # noqa: S311 - data
     for at_ns in (0, number * STEP_NS // 2):
@@ -44,7 +45,7 @@ def test_times_select_what_overlaps_them(number: int) -> None:
 
 def test_counters_that_no_kernel_has_are_limited() -> None:
     """A damaged recording ends nothing."""
-    history = ProcessHistory([ProcessInterval(1, 2, read_bytes=1 << 70, grown_bytes=-(1 << 70), busy=0.5)])
+    history = history_of([ProcessInterval(1, 2, read_bytes=1 << 70, grown_bytes=-(1 << 70), busy=0.5)])
 
     assert history.intervals == [ProcessInterval(1, 2, read_bytes=(1 << 63) - 1, grown_bytes=1 - (1 << 63), busy=0.5)]
 
@@ -52,7 +53,7 @@ def test_counters_that_no_kernel_has_are_limited() -> None:
 def test_they_take_a_quarter_of_what_objects_take() -> None:
     """A node with ninety processes that move bytes has a hundred thousand of them."""
     every = intervals(1000)
-    history = ProcessHistory(every)
+    history = history_of(every)
     as_objects = sum(sys.getsizeof(one) + sum(sys.getsizeof(value) for value in one) for one in every)
 
     assert 4 * (sys.getsizeof(history._rows) + sys.getsizeof(history.ends_ns)) < as_objects

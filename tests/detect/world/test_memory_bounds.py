@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from tests.detect.observed import books, frame, observed
+from tests.detect.observed import books, frame, history_of, observed
 from tests.detect.stage import MIB, NUMPY, SECOND_NS, Stage
 from tests.detect.test_budget import deep_bytes
 from tests.detect.tracer import activity, life, mono
@@ -142,7 +142,7 @@ def test_the_counters_of_crowds_are_bounded_and_the_latest_stay() -> None:
 
     for number, kept in ((40_000, 40_000), (40_001, 0)):
         interval = ProcessInterval(1, 2)
-        world.histories = {(10, 1): ProcessHistory([interval] * number)}
+        world.histories = {(10, 1): history_of([interval] * number)}
         world.forget_before(10, [((10, 1), 0)])
         assert len(world.histories[10, 1].intervals) == kept
 

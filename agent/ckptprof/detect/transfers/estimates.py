@@ -22,7 +22,6 @@ second file is left with one byte.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Sequence
 
 from ckptprof.detect.tolerances import (
@@ -194,12 +193,14 @@ class TransferEstimates:
         """
         unsized: list[Transfer] = []
         sized: list[Transfer] = []
-        grown, processes, world = _GrownFiles(self._recent), {one.process for one in waiting}, self._world
-        counted_ns = {one: math.inf if one in world.ended else world.histories[one].last_ns for one in processes}
+        grown, world = _GrownFiles(self._recent), self._world
         for transfer in waiting:
-            written = self._unsized_bytes(transfer)
-            awaits_counters = counted_ns[transfer.process] < (transfer.closed_ns or 0) and transfer.operations is None
-            if (written or awaits_counters) and now_ns - transfer.last_ns < PATIENCE_NS:
+            if isinstance(transfer, TracedTransfer):
+                sized.append(transfer)
+                continue
+            written, process = self._unsized_bytes(transfer), transfer.process
+            is_counted = process in world.ended or world.histories[process].last_ns >= (transfer.closed_ns or 0)
+            if (written or not is_counted) and now_ns - transfer.last_ns < PATIENCE_NS:
                 unsized.append(transfer)
                 continue
             if written:
@@ -213,12 +214,13 @@ class TransferEstimates:
         A server may get the data as late as in close(2), and report the size later: earlier sizes are no evidence. If
         the calls of a process are counted, a file without a counted call is empty.
         """
-        if isinstance(transfer, TracedTransfer) or not transfer.writes or transfer.is_mapped:
+        if not transfer.writes or transfer.is_mapped:
             return 0
         if self._traced.has_transfers(transfer.process):
             return 0
-        fact = transfer.fact
-        if fact is not None and (fact.size or transfer.fact_at_ns >= (transfer.closed_ns or transfer.last_ns)):
+        fact, closing = transfer.fact, self._world.threads.state_end_ns(transfer.process, "close", transfer.last_ns)
+        closed_ns = max(transfer.closed_ns or transfer.last_ns, closing or 0)  # its descriptor is gone before its data
+        if fact is not None and (fact.size or transfer.fact_at_ns >= closed_ns):
             return 0
         if transfer.size:
             return 0

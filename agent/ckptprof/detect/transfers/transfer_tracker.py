@@ -45,6 +45,7 @@ class TransferTracker:
         self.estimates = TransferEstimates(world, self.openings, self.traced, self.recent)
         self.waiting: list[Transfer] = []  # ended, not classified yet
         self._polled_open: list[Transfer] = []  # without traced counterpart
+        self._closed_files: set[FileKey] = set()  # after writes, since the last update
         self._frame_ns = world.header.at_ns
 
     @property
@@ -89,6 +90,7 @@ class TransferTracker:
                 written[transfer.file].append(transfer)
         for event in events:
             self.openings.record(event)
+        self._closed_files.update((one.device, one.inode) for one in events if one.kind == "closed-written")
         for event in renamed:
             step = parse_name(event.path).step
             for transfer in written[event.device, event.inode]:
@@ -106,10 +108,10 @@ class TransferTracker:
         known_ids = {id(transfer) for transfer in self.waiting}
         self.waiting = self.facts.apply(self.waiting, polled_open, now_ns)
         self.recent.record(one for one in self.waiting if id(one) not in known_ids)  # found in their folders
-        unsure = [one for one in self.waiting if one.samples and (one.closed_ns is None or one.fact is None)]
-        for transfer in unsure:
-            is_polled = transfer.writes and transfer.operations is None
-            if is_polled and (closing := self.openings.closing_of(transfer)) is not None:
+        closed, self._closed_files = self._closed_files, set()
+        for transfer in (*ended, *(one for one in self.waiting if one.file in closed)):
+            is_unsure = transfer.samples and (transfer.closed_ns is None or transfer.fact is None)
+            if transfer.writes and is_unsure and (closing := self.openings.closing_of(transfer)) is not None:
                 transfer.set_closing(closing.at_ns, closing.size)
         if not self._is_traced:  # else every read was counted, with its process
             known = [*self.waiting, *polled_open]

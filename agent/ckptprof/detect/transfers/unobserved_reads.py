@@ -71,22 +71,21 @@ class _ExplainedTransfers:
 
 def _is_explained(opening: FileOpening, of_same: Sequence[Transfer], openings: FileOpenings) -> bool:
     """Return True if as many reads of its file are known as there were opens in their time."""
-    explaining = [transfer for transfer in of_same if _explains(transfer, opening)]
+    explaining = [transfer for transfer in of_same if _explains(transfer, opening, openings)]
     if any(transfer.writes or transfer.is_mapped for transfer in explaining):
         return True
     of_file = openings.by_key(opening.file)
     if not explaining or len(of_file) > FEW:  # a data set is read repeatedly
         return bool(explaining)
-    explained_openings = [
-        other for other in of_file if not other.was_written and any(_explains(one, other) for one in explaining)
-    ]
-    return len(explained_openings) <= len(explaining)
+    read = (other for other in of_file if not other.was_written)
+    return sum(any(_explains(one, other, openings) for one in explaining) for other in read) <= len(explaining)
 
 
-def _explains(transfer: Transfer, opening: FileOpening) -> bool:
+def _explains(transfer: Transfer, opening: FileOpening, openings: FileOpenings) -> bool:
+    closing = openings.closing_of(transfer) if transfer.writes else None
     last_ns = transfer.closed_ns if transfer.closed_ns is not None else transfer.last_ns
-    low_ns, high_ns = transfer.before_ns - LATE_TICK_NS, last_ns + LATE_TICK_NS
-    return low_ns <= opening.opened_ns <= high_ns
+    high_ns = last_ns + LATE_TICK_NS if closing is None else closing.at_ns
+    return transfer.before_ns - LATE_TICK_NS <= opening.opened_ns <= high_ns
 
 
 def _find_reader(opening: FileOpening, readers: Iterable[ProcessKey], world: World, ledger: Ledger) -> Transfer | None:
@@ -95,8 +94,11 @@ def _find_reader(opening: FileOpening, readers: Iterable[ProcessKey], world: Wor
         return None
     from_ns = opening.opened_ns - STAMP_TOLERANCE_NS
     for process in readers:
-        if world.histories[process].had_child_exit(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):
+        history = world.histories[process]
+        if history.had_child_exit(from_ns - LATE_TICK_NS, opening.closed_ns + 1 + LATE_TICK_NS):
             continue  # the reads of ended descendants were added to its counters
+        if opening.opened_ns < history.first_ns and not opening.may_read_whole:
+            continue  # it read something else since its birth
         if ledger.unexplained_read_bytes(process, from_ns, opening.closed_ns) >= WHOLE_SHARE * opening.size:
             return Transfer(
                 phase=Phase.ENDED,

@@ -172,8 +172,7 @@ def _write_start_ns(
 ) -> int | None:
     """Return when a process started to write a file never observed open; None: it did not write it.
 
-    It must have written as much as the file has, in excess of the ledger: at that time or, if it was first observed
-    during the writing or later, in all its life.
+    It must have written as much as the file has at that time, in excess of the ledger.
     """
     history = world.histories[process]
     birth, modified = _write_span(history, fact, world, ended_ns)
@@ -188,16 +187,9 @@ def _write_start_ns(
         )
         enough = ledger.unexplained_written_bytes(process, birth, modified) >= share * fact.size
     if not enough:
-        started_ns = min(history.first_ns, process[1] * 1_000_000_000 // world.header.ticks_per_second)
-        was_observed_late = (
-            birth <= history.first_ns <= birth + BIRTH_TOLERANCE_NS
-            and started_ns <= modified + STAMP_TOLERANCE_NS
-            and not small
-        )
-        if not was_observed_late or ledger.unexplained_bytes_since_start(process) < MOST_SHARE * fact.size:
-            return None
+        return None
     if (small and modified - birth > CONCURRENT_NS) or birth > modified:
         return modified  # rewritten, as `latest` is with each save
     # an earlier end is of a previous file with its inode
     earliest_ns = birth if fact.birth_ns is None else birth_and_write_ns(fact, world.clock)[0]
-    return max(earliest_ns, birth, intervals[0].start_ns) if enough else max(earliest_ns, birth)
+    return max(earliest_ns, birth, intervals[0].start_ns)

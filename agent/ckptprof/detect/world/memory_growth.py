@@ -21,6 +21,7 @@ from ckptprof.detect.tolerances import (
     SIGNIFICANT_BYTES,
     is_similar_size,
 )
+from ckptprof.detect.world.process_counters import find_runs
 from ckptprof.detect.world.process_usage import MemoryChange
 from ckptprof.detect.world.spans import Span
 
@@ -54,7 +55,8 @@ def find_build_before(
         since_usual = (one for one in changes if one.end_ns > usual_since_ns)
         is_observed = 2 * (top_bytes - after_bytes) >= growth or all(map(_is_short, since_usual))
         if is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth:
-            return start_ns, first_ns
+            rise = find_runs((*one[:3],) for one in changes if one.start_ns >= start_ns)
+            return (rise[0].start_ns if rise else start_ns), first_ns
     return None
 
 

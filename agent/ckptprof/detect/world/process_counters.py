@@ -3,8 +3,7 @@
 The model. /proc/PID/io has two counters for each direction. rchar and wchar rise when a call returns; read_bytes and
 write_bytes when pages are fetched or dirtied, which may be long before the call returns (a write of 2 GB in one call)
 or without any call (page faults, io_uring). `_EarlyBytes` merges both: bytes that were counted early are subtracted
-once
-their call returns, so that each byte is reported once, as early as it was observed.
+once their call returns, so that each byte is reported once, as early as it was observed.
 
 The kernel adds the counters of a child to its parent's when the parent waits for it. They are subtracted again, or a
 parent would seem to write what its children wrote.
@@ -24,7 +23,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from operator import add
 from typing import NamedTuple
 
@@ -37,7 +36,6 @@ from ckptprof_collectors.samples import ProcessIo, ProcessStat
 
 ACTIVE_BYTES = 16 << 10  # in one interval; less is the noise of a log line
 GAP_NS = 400_000_000  # activity with a longer pause is two runs
-_BULK_CALL_BYTES = 16 << 10  # per call on average; modules are read in smaller ones: PyTorch's 24 MB in 2,335 calls
 _INHERITED = ("read_chars", "write_chars", "read_syscalls", "write_syscalls", "write_bytes")
 
 
@@ -104,12 +102,12 @@ class _EarlyBytes:
 class ProcessHistory:
     """The recent intervals of one process."""
 
-    initial: InitVar[Iterable[ProcessInterval]] = ()
     last_io: ProcessIo | None = None
     last_stat: ProcessStat | None = None
     first_ns: int = 0  # the first tick at which its bytes were read
     last_ns: int = 0  # the last tick at which the process was read, changed or not
     child_counters: list[tuple[int, ProcessIo]] = field(default_factory=list)  # (exit time, counters) of children
+    born_ns: int | None = None  # its birth, if during the recording: all its counters were zero then
     ends_ns: array[int] = field(default_factory=lambda: array("q"))  # of its intervals
     _rows: bytearray = field(default_factory=bytearray)  # the intervals, in a quarter of the memory of objects
     _grown_bytes: int = 0  # not yet in an interval
@@ -117,10 +115,6 @@ class ProcessHistory:
     _fetched: _EarlyBytes = field(default_factory=_EarlyBytes)
     _dirtied: _EarlyBytes = field(default_factory=_EarlyBytes)
     _child_exit_times: list[int] = field(default_factory=list)  # when children ended
-
-    def __post_init__(self, initial: Iterable[ProcessInterval]) -> None:
-        for interval in initial:
-            self._append(interval)
 
     @property
     def intervals(self) -> list[ProcessInterval]:
@@ -168,6 +162,10 @@ class ProcessHistory:
                 self._record_child_exit(at_ns)  # it waited for a child, whose counters are now in its own
         self.first_ns = self.first_ns or (at_ns if io is not None else 0)
         busy = _busy(stat_before, stat, at_ns - start_ns, ticks_per_second)
+        has_child_counters = self.last_stat is not None and bool(self.last_stat.child_minor_faults)
+        if before is None and io is not None and self.born_ns is not None and not has_child_counters:
+            before = ProcessIo(io.pid, io.start_ticks, 0, 0, 0, 0, io.read_bytes, 0, 0)  # its program was fetched, too
+            start_ns = max([self.born_ns, *self.ends_ns[-1:]])
         mapped = resident > 0 or minor_faults > 0
         if (io is None or before is None) and not mapped:
             return None
@@ -240,11 +238,6 @@ class ProcessHistory:
     def returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes returned by its read calls in the intervals that overlap a time."""
         return self._sum_between("returned_bytes", start_ns, end_ns)
-
-    def bulk_returned_bytes(self, start_ns: int, end_ns: int) -> int:
-        """Bytes that it may have read of large files not observed open: small calls return modules, logs and /proc."""
-        around = self.between(start_ns, end_ns)
-        return sum(one.returned_bytes for one in around if one.returned_bytes >= one.reads * _BULK_CALL_BYTES)
 
     def wrote_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes written in the intervals that overlap a time."""

@@ -121,7 +121,9 @@ class World:
         for process in ios.keys() | stats.keys() if were_read else ():
             history = self.histories.get(process)
             if history is None:
-                history = self.histories[process] = ProcessHistory()
+                born_ns = self.born_ns(process)
+                is_new = self.header.at_ns <= born_ns < at_ns
+                history = self.histories[process] = ProcessHistory(born_ns=born_ns if is_new else None)
             unchanged_ns = samples.counted_before_ns(process)
             history.observe(at_ns, unchanged_ns, ios.get(process), stats.get(process), self.header.ticks_per_second)
 
