@@ -245,7 +245,7 @@ def _details(one: Checkpoint) -> tuple[str, list[tuple[str, list[str]]]]:
         lists += [
             ("To do", () if verdict.remedy is None else (verdict.remedy,)),
             ("Or", () if verdict.alternative is None else (account.alternative_text(verdict),)),
-            ("Without it", () if gain is None else (gain,)),
+            ("Gain", () if gain is None else (gain,)),
             *account.reasons(verdict),
         ]
     pairs = checkpoint_facts.restore_facts(one) if one.kind is Kind.RESTORE else []
