@@ -19,8 +19,8 @@ from ckptprof.store.writer import StoreWriter
 pytestmark = pytest.mark.usefixtures("replayed")
 EDGE_NS = 400_000_000  # the begin of a save that polling saw in part rests on less
 ONE_HALF = {  # the other is too short to be told as a save
-    "framework-megatron-core-sync", "framework-megatron-core-sync.trace", "fault-server-fuse",
-    "fault-server-fuse.trace", "safetensors-numpy", "safetensors-numpy.trace",
+    "framework-megatron-core-sync", "framework-megatron-core-sync.trace", "fault-server-fuse.trace",
+    "safetensors-numpy", "safetensors-numpy.trace",
 }  # fmt: skip
 
 

@@ -103,6 +103,7 @@ class _ProcessWrites:
     """The writes of one process, and their sums by the moment of first observation."""
 
     def __init__(self) -> None:
+        self.bytes = 0
         self.explained = _SpreadBytes()
         self._moments: dict[int, list[_WrittenBytes]] = {}
         self._sums: dict[int, _WrittenBytes] = {}
@@ -114,6 +115,7 @@ class _ProcessWrites:
             size = transfer.stored_size
             search_span = transfer.span if size >= SIGNIFICANT_BYTES else _NO_SPAN  # a log is open for hours
             write = _WrittenBytes(transfer.first_ns, transfer.last_ns, size, search_span)
+            self.bytes += write.bytes
             moment = write.first_ns // STAMP_TOLERANCE_NS
             self._moments.setdefault(moment, []).append(write)
             self._sums[moment] = self._sums[moment].merged_with(write) if moment in self._sums else write
@@ -184,6 +186,11 @@ class Ledger:
         last_ns = max([end_ns, *(other.search_span[1] for other in concurrent)])
         total_bytes = history.wrote_bytes(first_ns - STAMP_TOLERANCE_NS, last_ns + STAMP_TOLERANCE_NS)
         return min(remaining, total_bytes - sum(other.bytes for other in concurrent))
+
+    def unexplained_bytes_since_start(self, process: ProcessKey) -> int:
+        """Return what a process wrote in all its life in excess of its known transfers."""
+        counters = self._histories[process].last_io
+        return counters.write_chars - self._writes_of(process).bytes if counters is not None else 0
 
     def unexplained_read_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process read by large calls between two times in excess of its known transfers.

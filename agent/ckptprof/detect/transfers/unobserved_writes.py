@@ -172,7 +172,8 @@ def _write_start_ns(
 ) -> int | None:
     """Return when a process started to write a file never observed open; None: it did not write it.
 
-    It must have written as much as the file has at that time, in excess of the ledger.
+    It must have written as much as the file has, in excess of the ledger: at that time or, if it is older than the
+    recording and was first observed during the writing, in all its life.
     """
     history = world.histories[process]
     birth, modified = _write_span(history, fact, world, ended_ns)
@@ -187,9 +188,11 @@ def _write_start_ns(
         )
         enough = ledger.unexplained_written_bytes(process, birth, modified) >= share * fact.size
     if not enough:
-        return None
+        was_observed_late = history.born_ns is None and birth <= history.first_ns <= birth + BIRTH_TOLERANCE_NS
+        if small or not was_observed_late or ledger.unexplained_bytes_since_start(process) < MOST_SHARE * fact.size:
+            return None
     if (small and modified - birth > CONCURRENT_NS) or birth > modified:
         return modified  # rewritten, as `latest` is with each save
     # an earlier end is of a previous file with its inode
     earliest_ns = birth if fact.birth_ns is None else birth_and_write_ns(fact, world.clock)[0]
-    return max(earliest_ns, birth, intervals[0].start_ns)
+    return max(earliest_ns, birth, intervals[0].start_ns) if enough else max(earliest_ns, birth)
