@@ -95,14 +95,15 @@ def test_a_file_is_of_any_of_those_who_asked() -> None:
         (9.9, 10.4, 12, 0),
         (7.5, 8.0, 31, 0),
         (11.0, 14.0, 31, 0),
-        (None, 10.4, 31, 0),
+        (None, 10.4, 31, 1),
+        (None, 14.0, 31, 0),
     ],
-    ids=["forked", "sampled late", "less", "before the file", "after the file", "before the recording"],
+    ids=["forked", "sampled late", "less", "before the file", "after the file", "older", "older, sampled late"],
 )
 def test_what_a_process_wrote_before_its_first_sample_counts(
     born_s: float | None, first_s: float, total: int, found: int
 ) -> None:
-    """Its counters were zero when it was born; those of one that was older count from their first sample on."""
+    """Its counters were zero when it was born; an older one counts if it was first sampled as it wrote."""
     child = ProcessHistory(born_ns=None if born_s is None else round(born_s * SECOND_NS))
     counters, first_ns = ProcessIo(200, 1, 0, total * MIB, 0, 30, 0, total * MIB, 0), round(first_s * SECOND_NS)
     child.observe(first_ns, first_ns - SECOND_NS // 10, counters, None, 100)
