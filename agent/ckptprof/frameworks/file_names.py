@@ -175,7 +175,8 @@ def parse_name(path: str) -> FileName:
         world=_number(groups, "world"),
         piece=_piece(groups, file),
     )
-    return _shared_name(found)
+    shared: FileName = _shared_name(found)
+    return shared
 
 
 def final_path(path: str) -> str:
