@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
-from ckptprof.detect.describe.stall import Stall
+from ckptprof.detect.describe.stall import Stall, blocked_intervals
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -1169,3 +1169,10 @@ def test_the_time_in_which_a_part_of_the_save_arrived_is_blocked(received_mib: i
     stall_ns, blocked = stall.including_before_save(before, candidate)
 
     assert (stall_ns, list(blocked)) == (stall_s * SECOND_NS, [(last_ns - stall_s * SECOND_NS, last_ns)])
+
+
+def test_so_many_intervals_of_one_save_are_kept_or_none() -> None:
+    """All or nothing: a part of them would not add up to the stall."""
+    spans = [(at, at + 1) for at in range(0, 80, 2)]
+
+    assert [len(blocked_intervals(spans[:count], count)) for count in (20, 32, 33, 40)] == [20, 32, 0, 0]
