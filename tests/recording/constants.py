@@ -8,9 +8,8 @@ among the tests of the package, for those that have none or lost theirs, and wri
 all. What nobody holds gets a test or goes; `null` there is what waits for that. The decision table has a script of its
 own (weights.py).
 
-A constant is changed in the source, while a process of its own imports it: what is made of it changes as well. Not
-asked are values without a number of their own (of an enumeration, a length, another constant) and the units, which
-`ckptprof.units` has.
+A constant is changed in the source, while a process of its own imports it, with what is made of it. Not asked are units
+(`ckptprof.units`), and values without a number of their own (of an enumeration, a length, another constant).
 """
 
 from __future__ import annotations
