@@ -16,11 +16,11 @@ from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan, saves_p
 from ckptprof.errors import UsageError
 
 HOUR = 3600.0
-_MEDIANS = {"size": 1e12, "cost": 20.0, "duration": 25.0, "interval": 1800.0, "restore": 60.0}
-MEASURED = MeasuredFigures(
-    job="train.py", saves=7, costs=7, other_jobs=0, ranks=8,
-    **{one: SourcedFigure(value=of, origin=Origin.MEASURED, text=f"median {one}") for one, of in _MEDIANS.items()},
-)  # fmt: skip
+_MEDIANS: dict[str, Any] = {
+    name: SourcedFigure(value=value, origin=Origin.MEASURED, text=f"median {name}")
+    for name, value in (("size", 1e12), ("cost", 20.0), ("duration", 25.0), ("interval", 1800.0), ("restore", 60.0))
+}
+MEASURED = MeasuredFigures(job="train.py", saves=7, costs=7, other_jobs=0, ranks=8, **_MEDIANS)
 
 
 def numbers(value: Any) -> list[float]:
