@@ -267,6 +267,7 @@ class WatchedProcess:
             if self.info is None:
                 samples.extend(describe_launchers(self.process))
             self.info = info
+            self.is_interpreter = is_interpreter(self.process)  # it may have been found before its exec(2)
             self.update_signs()
             samples.append(info)
 
