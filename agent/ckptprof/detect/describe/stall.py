@@ -53,6 +53,7 @@ _COPY_LIMITATION = (
     "how long training was blocked before the first byte, to copy its state, beyond what its memory shows"
 )
 _WAIT_LIMITATION = "how long training was blocked: its wait for the save was not observed"
+_UNPROFILED_LIMITATION = "how long it prepared the save before the first byte: its stacks were not sampled then"
 _AS_PREVIOUS_SAVE = "as in the previous save of its series, without other evidence"
 _UNKNOWN_LIMITATION = (
     "how long training was blocked: neither its memory nor its rhythm shows whether its state was copied before"
@@ -227,26 +228,30 @@ def _classify_sole_writer(
         if span[0] < activity.start_ns
         and known.bytes_outside_files(group.trainer, span, writes=False) >= MOST_SHARE * group.bytes
     ]
+    prepared = activity.preparation(activity.start_ns)
     own_still = [
         span
         for span in still_spans
-        if span in helper_built or span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns
+        if span in helper_built or span == prepared or span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns
     ]
     after_ns = max(span[1] for span in spans)
     packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, candidate, known)]
-    before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
+    before = []
+    if prepared is None:
+        before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
     after = _in_kernel_after(group.trainer, activity, known)
     reading = _reading_around(activity, candidate, known)
     blocked = merged([*spans, *own_still, *packing, *before, *after, *reading])
     text = "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
-    reuses_buffer = not before and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
+    reuses_buffer = not before and prepared is None and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()
+    missed = (_UNPROFILED_LIMITATION,) if not before and prepared is None and activity.is_profiled else limitations
     paused_ns = _paused_before(blocked, activity.start_ns)
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
     missing_ns = (min(paces) if len(paces) > 1 else 0.0) * group.bytes - paused_ns  # if it paused as before
-    if limitations and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
-        return _TrainerStall(group.bytes, Mode.SYNC, None, text, limitations, all_still, is_certain=True)
+    if missed and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
+        return _TrainerStall(group.bytes, Mode.SYNC, None, text, missed, all_still, is_certain=True)
     verdict = _TrainerStall(
         group.bytes, Mode.SYNC, length(blocked), text, limitations, all_still, blocked, is_certain=True
     )

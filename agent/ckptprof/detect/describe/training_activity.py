@@ -9,6 +9,7 @@ from itertools import pairwise, takewhile
 from operator import itemgetter
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS, STILL_SHARE, idle_spans
+from ckptprof.detect.describe.preparation import find_preparation
 from ckptprof.detect.describe.state_in_memory import COPY_WITHIN_NS, StateInMemory
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
@@ -32,7 +33,14 @@ from ckptprof.detect.world.stack_states import (
     runs_library,
     saves_in_background,
 )
-from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, usual_rhythm, wakes_by_itself
+from ckptprof.detect.world.training_threads import (
+    BASELINE_NS,
+    SPACING_NS,
+    Rhythm,
+    Stretch,
+    usual_rhythm,
+    wakes_by_itself,
+)
 from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: above that its rhythm is its CPU time, below its wake-ups
@@ -121,9 +129,11 @@ class TrainingActivity:
         samples = self.trainers.stacks(
             self.process, self.start_ns - 2 * BASELINE_REACH_NS, self.end_ns + _USUAL_AFTER_NS
         )
-        usual_stacks = [
-            frames for one in samples if (frames := main_frames(one)) and self._is_usual_time(one.at_ns, frames)
-        ]
+        usual_stacks = list(
+            dict.fromkeys(
+                frames for one in samples if (frames := main_frames(one)) and self._is_usual_time(one.at_ns, frames)
+            )
+        )
         found = []
         for one in samples:
             if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
@@ -354,10 +364,12 @@ class TrainingActivity:
                 for one in self._gpu_idle_spans
                 if any(overlap_ns(one, [whole]) and overlap_ns(whole, spans) for whole in joined)
             ]
-        rhythm = self._rhythm
-        if not spans or rhythm is None or rhythm.share < STEADY_SHARE:
+        if not spans:
             return []
         start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
+        rhythm, prepared = self._rhythm, self.preparation(start_ns)
+        if rhythm is None or rhythm.share < STEADY_SHARE:
+            return [prepared] if prepared is not None and prepared[0] < prepared[1] else []
         last_ns = end_ns + BASELINE_REACH_NS if until_ns is None else max(end_ns, until_ns)
         before = self.trainers.stretches(self.process, start_ns - BASELINE_REACH_NS, start_ns)
         after = self.trainers.stretches(self.process, end_ns, last_ns)
@@ -368,7 +380,10 @@ class TrainingActivity:
             (self._still_since(merged(one[:2] for one in since_last_save if self._is_still(one)), start_ns), start_ns)
         ]
         found = [*still_before, *(one[:2] for one in takewhile(self._is_still, after))]
-        return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
+        unusual = [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
+        if prepared is None:
+            return unusual
+        return [*([prepared] if prepared[0] < prepared[1] else []), *(one for one in unusual if one[1] > end_ns)]
 
     def _still_since(self, still: list[Span], first_ns: int) -> int:
         """Since when it paused up to a time, apart from moments in which it sent its state.
@@ -383,12 +398,29 @@ class TrainingActivity:
             since_ns = edge_ns if self._is_unusual((start_ns, end_ns)) else since_ns
         return since_ns
 
+    @property
+    def is_profiled(self) -> bool:
+        """Its stack was profiled, before this save or another."""
+        return any(not one.cost_ns for one in self.trainers.stacks(self.process, 0, self.end_ns))
+
+    def preparation(self, first_ns: int, skip_ns: int = 0) -> Span | None:
+        """Find when it prepared the save, by its stacks; see `find_preparation`."""
+        since_ns, until_ns = first_ns - BASELINE_NS, self.end_ns + _USUAL_AFTER_NS
+        samples = self.trainers.stacks(self.process, since_ns, until_ns)
+        places = [(one.at_ns, frames[::-1]) for one in samples if not one.cost_ns and (frames := main_frames(one))]
+        saves = self.trainers.saves_between(self.process, since_ns, until_ns)
+        others = [one for one in saves if not overlap_ns(one, [(self.start_ns, self.end_ns)])]
+        return find_preparation(places, (first_ns, self.end_ns), others, skip_ns)
+
     def copy_spans(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Find when it copied its state right before its first byte; None if unknown.
 
         `long_before`: a process that writes for it has to be sent the state, and may have to be started first.
         """
         if self._gpu_idle_spans is None:
+            prepared = self.preparation(first_ns, LATE_COUNTER_NS)
+            if prepared is not None:
+                return [prepared] if prepared[0] < prepared[1] else []
             return self.memory.copy_spans(first_ns, size, long_before=long_before)
         since_ns = max(first_ns - COPY_WITHIN_NS, self.trainers.last_save_end_ns(self.process, first_ns))
         at_once = [one for one in self._gpu_idle_spans if long_before or first_ns - one[1] <= LATE_COUNTER_NS]

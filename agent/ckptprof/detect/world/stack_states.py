@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Literal
 
@@ -61,6 +63,16 @@ def usual_depth(frames: tuple[Frame, ...], usual_stacks: list[tuple[Frame, ...]]
             depth += 1
         deepest = max(deepest, depth)
     return deepest
+
+
+def trains_elsewhere(frames: Sequence[Frame], usual_functions: AbstractSet[tuple[str, str]]) -> bool:
+    """Whether any frame computes for training, or evaluates it: in a usual function, or by its name."""
+    return any(
+        (frame[:2] in usual_functions and _is_own_function(frame))
+        or code_patterns.TRAINS.search(frame[1])
+        or _words(frame[0]) & code_patterns.EVALUATION_WORDS
+        for frame in frames
+    )
 
 
 def classify_thread(

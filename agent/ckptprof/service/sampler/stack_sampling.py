@@ -1,7 +1,8 @@
 """When Python stacks of which processes are sampled: while a file is written, and once after, within a CPU allowance.
 
 A sample costs 10 to 15 ms of CPU, nearly all of it to find the interpreter in its library, and does not stop its
-target. The first saves of a process are sampled in full; of frequent saves over hours only some are. Of 669 recorded
+target. Between saves `py-spy record` profiles one training thread of each job in turn, which shows what it did before a
+save. The first saves of a process are sampled in full; of frequent saves over hours only some are. Of 669 recorded
 saves and restores none gets another limit, mode or stall without the samples that came within a second of the sample
 before.
 """
@@ -15,6 +16,7 @@ from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.processes.python_stacks import NAME, StackSampler, find_program
+from ckptprof_collectors.processes.stack_profile import StackProfiler
 from ckptprof_collectors.samples import Sample, Unavailable
 
 SAMPLE_OFFSETS_NS = (0, 900_000_000, 2_000_000_000, 5_000_000_000, 12_000_000_000, 30_000_000_000)
@@ -26,6 +28,9 @@ WRITES_NS = 150_000_000  # after an observed write the process counts as writing
 SHARE = 0.001  # of a core, for one process,
 SAVED_NS = 300_000_000  # and for its first saves
 MAX_TARGETS = 8  # processes that are sampled in turn
+PROFILE_SHARE = 0.004  # of a core, for profiles of the training threads of all jobs in turn,
+PROFILE_SAVED_NS = 3_000_000_000  # and for the first minutes
+_REVIEW_NS = 1_000_000_000  # between searches for a process to profile
 
 
 class _TargetState:
@@ -145,7 +150,10 @@ class StackSampling(StackSchedule):
     def __init__(self, governor: Governor) -> None:
         super().__init__()
         self._governor = governor
-        self._reader = StackSampler(find_program())
+        self._reader, self._profiler = StackSampler(find_program()), StackProfiler(find_program())
+        self._profile_allowance = CpuAllowance(PROFILE_SHARE, PROFILE_SAVED_NS)
+        self._profiled: dict[int, int] = {}  # by pid: start of its last profile
+        self._profiled_pid = self._profile_cost_ns = self._review_ns = 0
         self._sampled_pid = 0  # process of the last sample, whose cost is not accounted for yet
         self._paid_ns = 0
 
@@ -162,13 +170,38 @@ class StackSampling(StackSchedule):
                 self._sampled_pid = watching.process.pid
                 self.record_sample(now_ns, watching.process.pid)
                 break
-        samples: list[Sample] = list(self._reader.consume())
+        samples: list[Sample] = [*self._reader.consume(), *self._profiler.consume()]
+        self._profile(now_ns, watched)
         if (reason := self._reader.consume_reason()) is not None:
             samples.append(Unavailable(NAME, reason))
         return samples
 
+    def _profile(self, now_ns: int, watched: dict[int, WatchedProcess]) -> None:
+        """Profile the training thread of one job; a profile ends with a save, whose preparation it shows."""
+        profiler = self._profiler
+        self._profile_allowance.spend(profiler.cost_ns - self._profile_cost_ns)
+        self._profile_cost_ns = profiler.cost_ns
+        if profiler.busy:
+            pid = self._profiled_pid
+            last_ns = [one.last_ns for one in self._writings.values() if pid in one.targets]
+            wrote_ns = max([watched[pid].last_wrote_ns if pid in watched else 0, *last_ns])
+            if self._profiled.get(pid, now_ns) < wrote_ns <= now_ns - PAUSE_NS:
+                profiler.stop()
+            return
+        if now_ns < self._review_ns or not profiler.is_available or self._profile_allowance.left_ns(now_ns) <= 0:
+            return
+        trainers = training_threads(watched)
+        self._profiled = {pid: self._profiled.get(pid, -1) for pid in trainers}
+        for pid in sorted(trainers, key=self._profiled.__getitem__):
+            if self._governor.allows("stacks") and profiler.request(watched[pid].process):
+                self._profiled[pid], self._profiled_pid = now_ns, pid
+                return
+        self._review_ns = now_ns + _REVIEW_NS
+
     def close(self) -> None:
-        """End the sampling thread."""
+        """End the sampling threads."""
+        self._profiler.stop()
+        self._profiler.close()
         self._reader.close()
 
 
@@ -185,6 +218,15 @@ def training_ancestors(writer: WatchedProcess, watched: dict[int, WatchedProcess
         line[watching.process.pid] = watching
         watching = watched.get(watching.process.parent_pid)
     return [watching for watching in line.values() if watching.is_training and watching.is_interpreter]
+
+
+def training_threads(watched: dict[int, WatchedProcess]) -> list[int]:
+    """Pids of the processes that train, one of each job: its lowest rank, or its oldest process."""
+    families: dict[int, list[WatchedProcess]] = {}
+    for watching in watched.values():
+        if watching.is_awake and (line := training_ancestors(watching, watched)) and line[0] is watching:
+            families.setdefault(line[-1].process.pid, []).append(watching)
+    return [_sampling_order(members)[0] for members in families.values()]
 
 
 def _sampling_order(members: list[WatchedProcess]) -> list[int]:
