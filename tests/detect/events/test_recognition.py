@@ -143,6 +143,35 @@ def test_a_program_in_any_language_trains_if_it_writes_its_memory_at_even_times(
     assert saves(stage.play(50)) == (names if found else [])
 
 
+@LEVELS
+@pytest.mark.parametrize(
+    ("name", "shares", "busy", "found"),
+    [
+        ("q_{}.pkl", (35,) * 4, 1.0, True),
+        ("q_{}.pkl", (35, 31, 35, 35), 1.0, False),
+        ("q_{}.pkl", (35,) * 4, 0.1, False),
+        ("results_{}.pkl", (35,) * 4, 1.0, False),
+        ("q_{}.dat", (35,) * 4, 1.0, False),
+    ],
+    ids=["its objects", "of other sizes", "without computing", "results", "no pickle"],
+)
+def test_objects_pickled_in_one_size_at_even_times_are_a_state(
+    name: str, shares: tuple[int, ...], busy: float, *, found: bool, trace: bool
+) -> None:
+    """An agent in plain Python holds its table in many more bytes than its pickle has: it is left unsure."""
+    stage = Stage(trace=trace)
+    who = stage.process(busy=busy, program="agent.py", runtimes=())
+    paths = [f"/run/{name.format(100 * number)}" for number in range(1, 5)]
+    for number, (path, share) in enumerate(zip(paths, shares, strict=True)):
+        magic = b"\x80\x04\x95" + bytes(13) if path.endswith(".pkl") else None
+        stage.write(who, path, 6.0 + 8 * number, 0.8, share * MIB, magic=magic)
+
+    told = stage.play(50)
+
+    assert saves(told) == (paths if found else [])
+    assert all(one.confidence < LOW_CONFIDENCE for one in told)
+
+
 @pytest.mark.parametrize(
     ("name", "care", "sure"),
     [
