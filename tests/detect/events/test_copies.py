@@ -440,6 +440,25 @@ def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
 
 
 @pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("merges", [False, True])
+def test_who_merges_an_adapter_into_its_base_restores_neither(*, merges: bool, trace: bool) -> None:
+    """It reads a base that nobody was seen writing, and beside it a new adapter; who only reads these restores them."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    other = stage.process(200, program="merge.py", parent_pid=100, is_fork=False, born_s=13.0, exit_s=26.0)
+    stage.write(trainer, "/run/checkpoint-100/adapter_model.bin", 4.0, 0.4, 30 * MIB)
+    stage.read(other, "/base/consolidated.00.pth", 14.0, 0.4, 100 * MIB, from_disk=False)
+    stage.read(other, "/run/checkpoint-100/adapter_model.bin", 15.2, 0.2, 30 * MIB, from_disk=False)
+    if merges:
+        stage.write(other, "/run/merged_step100.pth", 16.0, 0.3, 60 * MIB)
+
+    kinds = [one.kind for one in stage.play(40)]
+
+    assert kinds[0] is Kind.SAVE
+    assert (Kind.RESTORE in kinds) is not merges
+
+
+@pytest.mark.parametrize("trace", [False, True])
 def test_who_makes_thumbnails_of_what_its_parent_leaves_is_no_later_run_of_it(*, trace: bool) -> None:
     """One program in two processes: what one writes and the other reads, to write less at once, is data to both."""
     stage = Stage(trace=trace)

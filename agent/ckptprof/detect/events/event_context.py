@@ -119,12 +119,15 @@ class EventContext:
             part.staging_file.file for part in self.parts if part.staging_file is not None
         }
         if self.writes:
-            for process in self.first_processes:
-                recent = self.known.transfers.recent.transfers_between(
-                    process, self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True
-                )
-                own.update(transfer.file for transfer in recent)
+            own.update(
+                one.file for one in self.transfers_between(self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True)
+            )
         return own
+
+    def transfers_between(self, start_ns: int, end_ns: int, *, writes: bool) -> list[Transfer]:
+        """Return the recent transfers of its processes in a span of time."""
+        recent, processes = self.known.transfers.recent, self.first_processes
+        return [one for key in processes for one in recent.transfers_between(key, start_ns, end_ns, writes=writes)]
 
     @cached_property
     def memory_bytes(self) -> int:
