@@ -40,7 +40,7 @@ EVENT = "ckptprof.checkpoint"
 _SCOPE = InstrumentationScope("ckptprof", __version__)
 _EXPORTERS = {"logs": OTLPLogExporter, "traces": OTLPSpanExporter, "metrics": OTLPMetricExporter}
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
-_DELTA = dict.fromkeys((Counter, Histogram), AggregationTemporality.DELTA)
+_DELTA: dict[type, AggregationTemporality] = dict.fromkeys((Counter, Histogram), AggregationTemporality.DELTA)
 _MOMENTS = ("first_data", "last_data", "synced", "committed", "cleaned")
 
 
