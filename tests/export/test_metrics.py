@@ -468,7 +468,7 @@ def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
     allowed = (
         "version kind framework pattern le device transport countable port link_layer collector process mode cache"
     )
-    assert unnamed <= {*allowed.split(), "limit", "confidence"}
+    assert unnamed <= {*allowed.split(), "limit", "confidence", "storage"}
     assert named - unnamed == {"training_job", "ranks", "run", "hpc_job", "nodes"}
     assert "job" not in {value for _, pairs in parsed(full(job_names=False)) for _, value in pairs}
 
