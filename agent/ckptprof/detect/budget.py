@@ -63,11 +63,13 @@ class Budget:
 def retained_kinds(known: Knowledge) -> list[RetainedKind]:
     """Return the kinds of retained data, with sizes measured in everyday work at both levels."""
     world, transfers = known.world, known.transfers
+    recent, sent = transfers.recent, transfers.sent
     return [
-        RetainedKind(2200, transfers.traced.__len__, transfers.traced.shrink),
+        RetainedKind(1600, transfers.traced.__len__, transfers.traced.shrink),
+        RetainedKind(300, lambda: len(transfers.waiting)),  # in addition to what the others of their kind take
         RetainedKind(750, transfers.traced.file_events.__len__, transfers.traced.file_events.shrink),
         RetainedKind(600, transfers.facts.__len__, transfers.facts.shrink),
-        RetainedKind(1200, transfers.recent.__len__, transfers.recent.shrink),
+        RetainedKind(1200, lambda: max(len(recent), len(transfers.waiting) - len(transfers.traced)), recent.shrink),
         RetainedKind(520, transfers.openings.__len__, transfers.openings.shrink),
         RetainedKind(400, transfers.removals.__len__, transfers.removals.shrink),
         RetainedKind(320, transfers.writeback.__len__, transfers.writeback.shrink),
@@ -79,11 +81,9 @@ def retained_kinds(known: Knowledge) -> list[RetainedKind]:
         RetainedKind(1, lambda: world.usage.retained_bytes, world.usage.shrink),
         RetainedKind(1, lambda: world.devices.clients.retained_bytes, world.devices.clients.shrink),
         RetainedKind(1, lambda: world.devices.connections.retained_bytes, world.devices.connections.shrink),
-        RetainedKind(
-            1, lambda: transfers.sent.transferred_bytes.retained_bytes, transfers.sent.transferred_bytes.shrink
-        ),
-        RetainedKind(900, lambda: transfers.sent.counted_connections),
-        RetainedKind(220, lambda: transfers.sent.point_count, transfers.sent.shrink),
+        RetainedKind(1, lambda: sent.transferred_bytes.retained_bytes, sent.transferred_bytes.shrink),
+        RetainedKind(900, lambda: sent.counted_connections),
+        RetainedKind(220, lambda: sent.point_count, sent.shrink),
         RetainedKind(28, lambda: transfers.polled.sample_count),
         RetainedKind(200, world.threads.__len__),
         RetainedKind(20, world.calls.__len__),

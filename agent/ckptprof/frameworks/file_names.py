@@ -48,9 +48,8 @@ class FileName:
     data: bool  # a word for data sets or results is in it
     state: bool  # a word for state that a restart needs is in the name of the file
     model_output: bool  # named as the output of a model, and not as state; both may have a step or a rhythm
-    never_checkpoint: (
-        bool  # a log, a database, an archive: no checkpoint, unless its first bytes are those of its framework
-    )
+    # a log, a database, an archive: no checkpoint, unless its first bytes are those of its framework
+    never_checkpoint: bool
     temporary: bool
     commit: bool  # its appearance completes a checkpoint
     in_progress: bool = False  # it exists from before the first byte until the checkpoint is complete
@@ -62,6 +61,9 @@ class FileName:
     def is_alias_of(self, own: FileName) -> bool:
         """Whether it is an alias (`latest`) of a checkpoint that has one of its `own` names, with a step."""
         return self.alias and self.step is None and own.step is not None
+
+
+_shared_name = lru_cache(maxsize=256)(lambda name: name)  # thousands of files of a folder have equal ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,14 +119,10 @@ _ANY_DIRECTORY = _union(directory.folder for directory in _DIRECTORIES)
 _BARE_DIRECTORIES = frozenset(directory.bare for directory in _DIRECTORIES if directory.bare is not None)
 _TEMPORARY = _union([name_words.TEMPORARY, *(one.mark for framework in FRAMEWORKS for one in framework.temporary)])
 _TEMPORARY_OF_FRAMEWORKS = _union(one.mark for framework in FRAMEWORKS for one in framework.temporary)
+_TEMPORARY_WORDS = [one.word for framework in FRAMEWORKS for one in framework.temporary]
 _MAYBE_TEMPORARY = (
     *name_words.MAYBE_TEMPORARY,
-    *(
-        one.word
-        for framework in FRAMEWORKS
-        for one in framework.temporary
-        if not any(word in one.word for word in name_words.MAYBE_TEMPORARY)
-    ),
+    *(word for word in _TEMPORARY_WORDS if not any(known in word for known in name_words.MAYBE_TEMPORARY)),
 )
 
 
@@ -155,7 +153,7 @@ def parse_name(path: str) -> FileName:
         stem if hint_in_file else file, in_step=in_step
     )
     yielded = not state and (place.model_output or (data and name_words.has_output_word(stem, in_step=in_step)))
-    return FileName(
+    found = FileName(
         framework=framework,
         step=step,
         rank=rank,
@@ -177,6 +175,8 @@ def parse_name(path: str) -> FileName:
         world=_number(groups, "world"),
         piece=_piece(groups, file),
     )
+    shared: FileName = _shared_name(found)
+    return shared
 
 
 def final_path(path: str) -> str:

@@ -121,20 +121,24 @@ def test_an_unknown_name_needs_care_for_the_file(trace: bool) -> None:  # noqa: 
 
 
 @LEVELS
+@pytest.mark.parametrize("forks", [False, True])
 @pytest.mark.parametrize(
     ("shares", "busy", "found"),
     [((90,) * 4, 0.2, True), ((30,) * 4, 1.0, False), ((90, 78, 90, 90), 1.0, False), ((90,) * 4, 0.1, False)],
     ids=["its memory", "a part of it", "of one size by chance", "without computing"],
 )
 def test_a_program_in_any_language_trains_if_it_writes_its_memory_at_even_times(
-    shares: tuple[int, ...], busy: float, *, found: bool, trace: bool
+    shares: tuple[int, ...], busy: float, *, found: bool, forks: bool, trace: bool
 ) -> None:
     """Results are a part of what a simulation holds, films differ in size, and a database waits for its users."""
-    stage = Stage(trace=trace)
-    who = stage.process(busy=busy, comm="fit", program="fit", runtimes=())
+    stage, program = Stage(trace=trace), {"comm": "fit", "program": "fit", "runtimes": ()}
+    who, fork = stage.process(busy=busy, **program), {**program, "is_fork": True, "parent_pid": 100}
     names = [f"/run/fields_{number:06d}.dat" for number in (500, 1000, 1500, 2000)]
     for number, (name, share) in enumerate(zip(names, shares, strict=True)):
-        stage.write(who, name, 6.0 + 8 * number, 0.8, share * MIB, magic=None)
+        start_s = 6.0 + 8 * number
+        if forks:
+            who = stage.process(200 + number, born_s=start_s, exit_s=start_s + 1, **fork)
+        stage.write(who, name, start_s, 0.8, share * MIB, magic=None)
 
     assert saves(stage.play(50)) == (names if found else [])
 

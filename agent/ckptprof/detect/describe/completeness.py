@@ -143,16 +143,14 @@ def _is_complete_despite_size(
 
 def _truncated_files(candidate: Candidate, known: Knowledge) -> Iterator[str]:
     """Yield truncated files, if inspected after their last write; volumes that split(1) makes may end anywhere."""
-    found = [_VOLUME.fullmatch(path) for path in {part.path for part in candidate.parts}]
-    stems = Counter(one[1] for one in found if one)
-    first_stems = {one[1] for one in found if one and _FIRST_VOLUME.fullmatch(one[2])}
-    for part in candidate.parts:
-        fact, volume = part.fact, _VOLUME.fullmatch(part.path)
-        if (
-            fact is None
-            or fact.is_complete is not False
-            or (volume and volume[1] in first_stems and stems[volume[1]] > 1)
-        ):
+    truncated = [part for part in candidate.parts if part.fact is not None and part.fact.is_complete is False]
+    paths = {part.path for part in candidate.parts} if truncated else ()
+    found = [volume for path in paths if (volume := _VOLUME.fullmatch(path))]
+    stems = Counter(volume[1] for volume in found)
+    first_stems = {volume[1] for volume in found if _FIRST_VOLUME.fullmatch(volume[2])}
+    for part in truncated:
+        volume = _VOLUME.fullmatch(part.path)
+        if volume and volume[1] in first_stems and stems[volume[1]] > 1:
             continue
         ended_ns = known.world.ended.get(part.process)
         was_polled_later = part.fact_at_ns - part.active_ns >= COUNTER_LAG_NS or part.was_inspected_after(ended_ns)

@@ -235,7 +235,7 @@ def _classify_sole_writer(
         if span in helper_built or span == prepared or span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns
     ]
     after_ns = max(span[1] for span in spans)
-    packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, group.trainer, candidate, known)]
+    packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, candidate, known)]
     before = []
     if prepared is None:
         before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
@@ -270,13 +270,13 @@ def _paused_before(blocked: Sequence[Span], first_ns: int) -> int:
     return sum(max(0, min(end_ns, first_ns) - start_ns) for start_ns, end_ns in blocked)
 
 
-def _is_packing(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
-    """Whether children of its job read what it had saved while it paused: they pack or send it."""
+def _is_packing(span: Span, candidate: Candidate, known: Knowledge) -> bool:
+    """Whether other processes of its job read what it had saved while a rank paused: they pack or send it."""
     files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
     read = (
         one.size_in_use
         for process in known.world.histories
-        if jobs.parent(process) == trainer and jobs.job_of(process) == candidate.job
+        if process not in candidate.processes and jobs.job_of(process) == candidate.job
         for one in recent.readings_of(process, files, span)
     )
     return sum(read) >= LITTLE_SHARE * candidate.bytes

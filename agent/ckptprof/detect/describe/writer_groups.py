@@ -26,6 +26,7 @@ from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
 from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
+from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, COUNTER_LAG_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -86,12 +87,11 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     trainers = known.world.trainers
     groups: dict[ProcessKey, WriterGroup] = {}
     before_ns = candidate.start_ns - CONCURRENT_NS  # a helper reads what it is to write, and writes it at once
-    read = (one for one in known.history.events(candidate.job, writes=False) if one.end_ns < before_ns)
-    restored = {process for one in read if not one.is_rejected for process in one.processes}
+    read = known.history.events(candidate.job, writes=False)
+    restored = {process for one in read if one.end_ns < before_ns and not one.is_rejected for process in one.processes}
+    makers = dict(zip(candidate.processes, EventContext(candidate, known).producers, strict=True))
     for process, parts in by_process(candidate.parts).items():
-        stagings = (part.staging_file for part in parts if part.writes and part.staging_file is not None)
-        maker = next((staging.process for staging in stagings), process)
-        trainer = process if process in restored else _find_trainer(maker, candidate.start_ns, known.world)
+        trainer = process if process in restored else _find_trainer(makers[process], candidate.start_ns, known.world)
         group = groups.setdefault(trainer, WriterGroup(trainer))
         if process == trainer:
             group.roles[process] = _add_own_transfers(group, parts, known)
@@ -101,16 +101,16 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         group.roles[process] = "daemon" if is_daemon else "child"
         _add_staging_files(group, parts, known)
         for part in parts:
-            group.other_threads.add(_as_transfers(part))
+            is_fed = makers[process] == trainer and part.staging_file is None  # through a pipe
+            by_main = is_fed and _is_by_main_thread(trainer, part, known.world, LatestEnds()) is not False
+            group.transfers_by(by_main).add(_as_transfers(part))
         start_ns = min(_transfer_span(part)[0] for part in parts)
         born_ns = known.world.born_ns(process)
         if not is_daemon and 0 < start_ns - born_ns <= AT_ONCE_NS:
             group.start_spans.append((born_ns, start_ns))
     for group in groups.values():
         ends = [known.world.ended.get(process) for process in group.roles if process != group.trainer]
-        group.helpers_ended_ns = (
-            max((end_ns for end_ns in ends if end_ns is not None), default=None) if all(ends) else None
-        )
+        group.helpers_ended_ns = max(filter(None, ends), default=None) if all(ends) else None
     return list(groups.values())
 
 
@@ -127,12 +127,12 @@ def _find_trainer(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
     """Find the process that trains: itself, or its topmost active ancestor of the same job and rank."""
     jobs, found = world.jobs, []
     rank, job = jobs.rank(process), jobs.job_of(process)
-    own = jobs.info(process)
+    own, forker = jobs.info(process), jobs.rank_process(process)
     for info in jobs.ancestors(own) if own is not None else ():
         current = key_of(info)
         may_train = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
         same = jobs.rank(current) == rank and jobs.job_of(current) == job
-        if may_train and same and info.program not in LAUNCHERS:
+        if (may_train or current == forker != process) and same and info.program not in LAUNCHERS:
             found.append(current)
     if len(found) > 1:
         found = [one for one in found if _was_active(one, at_ns, world.trainers)] or found

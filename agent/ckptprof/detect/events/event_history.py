@@ -286,7 +286,7 @@ def _series_shape(path: str) -> str:
     return "/".join(map(shape_of, path.split("/")))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)
 def shape_of(path: str) -> str:
     """Return the path with numbers and hashes replaced, so that the saves of a series share a shape."""
     return path_shape(_HASH.sub("0", path))

@@ -168,13 +168,13 @@ class TransferEstimates:
             edges = estimate_read_edges(transfer, history, self._openings, self._world.threads)
         return *edges, estimate_bytes(transfer, history, edges)
 
-    def _inputs_of(self, transfer: Transfer) -> tuple[object, ...] | None:
-        """Return the inputs of an estimate that are final: counted, or stamped long enough ago. None: others matter.
+    def _inputs_of(self, transfer: Transfer) -> int | None:
+        """Return a hash of final inputs of an estimate: counted, or stamped long enough ago. None: others matter.
 
         Tens of thousands of waiting files are not estimated again in each round.
         """
         if isinstance(transfer, TracedTransfer):
-            return None if transfer.mapping is not None else (transfer.version,)
+            return None if transfer.mapping is not None else transfer.version
         last_ns, history = transfer.span[1], self._world.histories[transfer.process]
         if not transfer.is_credited or history.last_ns < last_ns + LATE_COUNTER_NS:
             return None
@@ -182,8 +182,8 @@ class TransferEstimates:
         stamps = fact and (fact.size, fact.birth_ns, fact.modified_ns, fact.changed_ns)
         close_end_ns = self._world.threads.state_end_ns(transfer.process, "close", last_ns)
         sync_end_ns = self._world.threads.state_end_ns(transfer.process, "sync", last_ns)
-        return (transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
-                close_end_ns, sync_end_ns)  # fmt: skip
+        return hash((transfer.path, transfer.first_ns, transfer.before_ns, transfer.last_ns, transfer.closed_ns, stamps,
+                     close_end_ns, sync_end_ns))  # fmt: skip
 
     def await_sizes(self, waiting: Sequence[Transfer], now_ns: int) -> tuple[list[Transfer], list[Transfer]]:
         """Return (transfers whose size or bytes have not been reported yet, the rest).

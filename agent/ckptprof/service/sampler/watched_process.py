@@ -193,9 +193,9 @@ class WatchedProcess:
             self.activity.sample_since(now_ns, self._born_since_ns)
 
     def sample_training_thread(self, samples: list[Sample], *, traced: bool) -> None:
-        """Append CPU times of the main thread of a training process; while polling also its I/O."""
+        """Append CPU times of the main thread of a process that may train; while polling also its I/O."""
         if self._clock is None:
-            if not self.is_training or self._clock_denied:
+            if not (self.is_training or self.has_signs) or self._clock_denied:
                 return
             try:
                 self._clock = ThreadClock(self.process)

@@ -50,7 +50,7 @@ def computes(event: EventContext) -> bool:
     if not event.writes or recurrence.is_row_of_data(event):
         return False
     least_share = _MIN_BUSY_SHARE_ALONE if event.world.has_no_ml_library(event.producers) else _MIN_BUSY_SHARE
-    for process in event.producers:
+    for process in map(event.world.jobs.rank_process, event.producers):
         share = event.world.usage.user_time(process, event.start_ns)
         if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= least_share:
             return True

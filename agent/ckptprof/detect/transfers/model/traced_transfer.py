@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+import msgspec
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, COMMIT_NS
 from ckptprof.detect.transfers.model.movement import Movement, measure_movement, merge_movements
@@ -14,6 +16,8 @@ from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
 _MAX_POINTS = 1200
+_pack = msgspec.msgpack.Encoder().encode
+_unpack = msgspec.msgpack.Decoder(FileActivity).decode
 _APPEND = OperationKind.APPEND.value  # a flag's own `&` takes ten times as long
 
 
@@ -22,7 +26,6 @@ class TracedTransfer(Transfer):
     """The sessions of all threads of a process on one file. Times are CLOCK_MONOTONIC."""
 
     generation: int = 0
-    sessions: dict[str, FileActivity] = field(default_factory=dict)  # empty once it is classified
     created_ns: int | None = None  # the file's creation, or the start of the open that truncated it
     emptied_ns: int | None = None  # end of the open that truncated it, if it existed before
     closing_ns: int | None = None  # start of close(2), if timed: NFS, FUSE and S3 send the data there
@@ -30,33 +33,35 @@ class TracedTransfer(Transfer):
     syncs: Sequence[tuple[int, int]] = ()  # (start, end) of the last ones by its own process
     other_syncs: Sequence[tuple[int, int]] = ()  # by other processes: it had ended before, and was durable then
     storing_error: int | None = None  # errno of a sync or a close of it
-    points: list[Movement] = field(default_factory=list)
     mapping: Transfer | None = None  # for page faults: the polled transfer of the mapping
     version: int = 0  # rises with everything that is observed
     ended_until_ns: int = 0  # ended up to here, even if not all threads closed the file
     active_ns: int = 0  # when its last operation ended
-    last_session: FileActivity | None = None  # whose last operation ended last
+    end_offset: int | None = None  # of the last operation; None once it is classified, as all below but the sums
+    _unclosed: dict[str, FileActivity] | None = None  # sessions whose file is still open
+    _closed: tuple[bytes, ...] | None = None  # the others, packed: of thousands that wait each would have 2 KB
+    _points: list[Movement] | None = None  # None: as of the only sample
     _sums: OperationSums | None = None
     _totals: SessionTotals | None = None  # of more than one session
-    _unclosed: int = 0  # sessions whose file is still open
 
     def ingest(self, activity: FileActivity, before_ns: int) -> None:
         """Ingest a later sample of a session, or the first one; `before_ns`: time of the sample before."""
-        earlier = self.sessions.get(activity.session)
-        transferred = activity.bytes - (earlier.bytes if earlier else 0)
-        if transferred > 0:
-            since_ns = start_of_new_ns(earlier, activity, before_ns) if earlier else activity.first_ns
-            self._add_point(measure_movement(earlier, activity, min(since_ns, activity.last_ns)))
-        if self._totals is not None:
-            self._totals.ingest(earlier, activity)
-        elif self.sessions and earlier is None:
-            self._totals = SessionTotals(*self.sessions.values())
-            self._totals.ingest(None, activity)
-        self.sessions[activity.session] = activity
-        self._unclosed += (activity.closed_ns is None) - (earlier is not None and earlier.closed_ns is None)
-        last = self.last_session
-        if last is None or last is earlier or activity.last_ns > last.last_ns:
-            self.last_session = activity
+        unclosed = self._unclosed or {}
+        earlier = unclosed.get(activity.session)
+        if unclosed or self._closed:
+            self._add_point(earlier, activity, before_ns)
+            if self._totals is None and earlier is None:
+                self._totals = SessionTotals(*self.threads)
+            if self._totals is not None:
+                self._totals.ingest(earlier, activity)
+        self._sums = session_sums(activity) if self._totals is None else None  # at once: they share its numbers
+        unclosed[activity.session] = activity
+        if activity.closed_ns is not None:
+            packed = _pack(msgspec.structs.replace(unclosed.pop(activity.session), session="", path=None))
+            self._closed = (*(self._closed or ()), packed)
+        self._unclosed = unclosed or None
+        if self.end_offset is None or activity.last_ns > self.active_ns:
+            self.end_offset = activity.end_offset
         self.append = self.append or bool(activity.kinds & _APPEND)
         self.active_ns = max(self.active_ns, activity.first_ns, activity.last_ns)
         if activity.closed_ns is not None and activity.closed_ns > (self.closed_ns or 0):
@@ -64,12 +69,11 @@ class TracedTransfer(Transfer):
         self.mark_changed()
 
     def mark_changed(self) -> None:
-        """Discard cached sums after an observation; those of a classified transfer stay."""
+        """Determine its phase again after an observation; a classified transfer stays so."""
         self.version += 1
         if self.phase is Phase.CLASSIFIED:
             return
-        self._sums = None
-        is_ongoing = self._unclosed > 0 and self.active_ns > max(self.closed_ns or 0, self.ended_until_ns)
+        is_ongoing = self._unclosed is not None and self.active_ns > max(self.closed_ns or 0, self.ended_until_ns)
         self.phase = Phase.OPEN if is_ongoing else Phase.ENDED
 
     def finish(self) -> None:
@@ -99,28 +103,37 @@ class TracedTransfer(Transfer):
         self.earlier_path = earlier_path
         self.version += 1
 
-    def _add_point(self, movement: Movement) -> None:
-        if len(self.points) >= _MAX_POINTS:
-            by_thread = sorted(self.points, key=lambda one: (one.tid or 0, one.start_ns))
-            self.points = [merge_movements(*pair) for pair in zip(by_thread[::2], by_thread[1::2], strict=True)]
-        self.points.append(movement)
+    def _add_point(self, earlier: FileActivity | None, activity: FileActivity, before_ns: int) -> None:
+        points = self.points
+        if activity.bytes > (earlier.bytes if earlier else 0):
+            since_ns = start_of_new_ns(earlier, activity, before_ns) if earlier else activity.first_ns
+            if len(points) >= _MAX_POINTS:
+                by_thread = sorted(points, key=lambda one: (one.tid or 0, one.start_ns))
+                points = [merge_movements(*pair) for pair in zip(by_thread[::2], by_thread[1::2], strict=True)]
+            points.append(measure_movement(earlier, activity, min(since_ns, activity.last_ns)))
+        self._points = points
 
     def mark_classified(self) -> None:
         """Mark it as classified: only its sums and edges are needed from now on."""
         self.phase = Phase.CLASSIFIED
         self._sums = self.operations
-        self.sessions = {}
-        self.last_session = self._totals = None
-        self.points = []
+        self._unclosed = self._closed = self._points = self._totals = self.end_offset = None
         self.estimate_inputs = None
 
     @property
     def operations(self) -> OperationSums | None:
         """The sums over its operations, computed once for each change; None before the first one."""
-        if self._sums is None and self.sessions:
-            totals = self._totals
-            self._sums = session_sums(*self.sessions.values()) if totals is None else totals.sums()
+        if self._sums is None and self._totals is not None:
+            self._sums = self._totals.sums()
         return self._sums
+
+    @property
+    def points(self) -> list[Movement]:
+        """Times and offsets of its bytes, until it is classified."""
+        if self._points is not None:
+            return self._points
+        sessions = self.threads
+        return [measure_movement(None, one, min(one.first_ns, one.last_ns)) for one in sessions if one.bytes > 0]
 
     @property
     def error(self) -> int | None:
@@ -131,13 +144,13 @@ class TracedTransfer(Transfer):
     @property
     def threads(self) -> Collection[FileActivity]:
         """The sessions of its threads, until it is classified."""
-        return self.sessions.values()
+        return [*map(_unpack, self._closed or ()), *(self._unclosed or {}).values()]
 
     @property
     def faulted_bytes(self) -> int:
         """The bytes read by page faults, until it is classified."""
-        sums = self.operations if self.sessions else None
-        return sums.faulted_bytes if sums is not None else 0
+        sums = self.operations
+        return sums.faulted_bytes if sums is not None and self.phase is not Phase.CLASSIFIED else 0
 
     @property
     def is_mapped(self) -> bool:

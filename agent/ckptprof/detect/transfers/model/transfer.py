@@ -84,7 +84,7 @@ class Transfer:
     staging_file: Transfer | None = None  # the file that was written first, and copied to this one
     stands_for: Sequence[Transfer] = ()  # the staging file and the read of it, which this one includes
     estimate: TransferEstimate = NO_ESTIMATE  # the last one before comparison with other transfers
-    estimate_inputs: tuple[object, ...] | None = None  # its inputs; None: they may change in each round
+    estimate_inputs: int | None = None  # hash of its inputs; None: they may change in each round
 
     # Changes.
 
@@ -124,8 +124,8 @@ class Transfer:
         self.staging_file, self.stands_for = None, ()
         self.is_open = self.is_awaited = is_open
 
-    def update_name(self, inputs: tuple[object, ...] | None, *, in_temporary: bool | None = None) -> None:
-        """Parse its path; `inputs`: those of the estimate that follows; `in_temporary`: in a temporary folder."""
+    def update_name(self, inputs: int | None, *, in_temporary: bool | None = None) -> None:
+        """Parse its path; `inputs`: of the estimate that follows; `in_temporary`: in a temporary folder."""
         if self.path != self.name_path:  # parsed once per path
             self.name, self.name_path = parse_name(self.path), self.path
         self.temporary = in_temporary is not None and (in_temporary or self.name.temporary)
@@ -221,10 +221,10 @@ class Transfer:
     @property
     def counted_bytes(self) -> int:
         """The bytes of its operations, until it is classified; pages of a mapping count up to its file's end."""
-        sums = self.operations if self.threads else None
-        if sums is None:
+        sums = self.operations
+        if sums is None or self.phase is Phase.CLASSIFIED:
             return 0
-        return sums.bytes - (max(0, sums.faulted_bytes - self.size) if self.size > 0 else 0)
+        return sums.bytes if self.size <= 0 else min(sums.bytes, sums.bytes - sums.faulted_bytes + self.size)
 
     @property
     def direct_bytes(self) -> int:

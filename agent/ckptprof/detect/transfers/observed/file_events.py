@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ckptprof.detect.tolerances import (
@@ -16,15 +16,14 @@ from ckptprof.detect.tolerances import (
 )
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
-from ckptprof.detect.world.bounded import Bounded
-from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.bounded import Bounded, K
+from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.file_names import parse_name
 from ckptprof_collectors.samples import FileLifeEvent
 
 _REFUSED_SYNCS = (errno.EINTR, errno.EINVAL, errno.EROFS, errno.ESPIPE)  # fsync(2): no evidence about the data
 _OPENING_KINDS = ("created", "emptied")
 TransferSet = dict[TracedTransfer, None]  # in the order of addition
-TransfersOf = dict[ProcessKey, list[TracedTransfer]]  # of one file and direction, by process, in order
 
 
 class WriterPaths:
@@ -34,7 +33,7 @@ class WriterPaths:
         self._path_of: dict[TracedTransfer, str] = {}
         self._files: dict[str, dict[str, tuple[TracedTransfer, ...]]] = {}  # by folder, then by path
         self._folders: dict[str, dict[str, None]] = {}  # folder -> its subfolders
-        self._named: dict[str, TransferSet] = {}  # by the last part of the path
+        self._named: dict[str, tuple[TracedTransfer, ...]] = {}  # by the last part of the path
 
     def add(self, transfer: TracedTransfer) -> None:
         """Add a transfer under its current path."""
@@ -44,7 +43,7 @@ class WriterPaths:
             return
         self._path_of[transfer] = path
         folder, _, name = path.rpartition("/")
-        self._named.setdefault(name, {})[transfer] = None
+        self._named[name] = (*self._named.get(name, ()), transfer)
         files = self._files.get(folder)
         if files is None:
             files = self._files[folder] = {}
@@ -57,16 +56,9 @@ class WriterPaths:
         if path is None:
             return
         folder, _, name = path.rpartition("/")
-        named = self._named[name]
-        del named[transfer]
-        if not named:
-            del self._named[name]
+        remove_from(self._named, name, transfer)
         files = self._files[folder]
-        remaining = tuple(one for one in files[path] if one is not transfer)
-        if remaining:
-            files[path] = remaining
-            return
-        del files[path]
+        remove_from(files, path, transfer)
         if not files:
             del self._files[folder]
             self._remove_folder(folder)
@@ -120,11 +112,11 @@ class FileEvents:
         self.paths = WriterPaths()
 
     def ingest(
-        self, event: FileLifeEvent, writers: TransfersOf, relatives: list[TracedTransfer]
+        self, event: FileLifeEvent, writers: Sequence[TracedTransfer], relatives: list[TracedTransfer]
     ) -> list[TracedTransfer]:
         """Apply an event; return the transfers that it changed.
 
-        `writers`: transfers that wrote the event's file; `relatives`: those of its process, for an event of all files.
+        `writers`: transfers that wrote the event's file, in order; `relatives`: those of its process, for all files.
         """
         if is_sync_of_all(event):
             return [transfer for transfer in relatives if _apply_global_sync(transfer, event)]
@@ -277,14 +269,20 @@ def _ancestors(path: str) -> Iterator[str]:
         path = path.rpartition("/")[0]
 
 
-def _concerned_transfers(event: FileLifeEvent, writers: TransfersOf) -> list[TracedTransfer]:
+def remove_from(lists: dict[K, tuple[TracedTransfer, ...]], key: K, transfer: TracedTransfer) -> None:
+    """Remove a transfer from the list of a key, and the list if that is empty then; the oldest is found at once."""
+    place = (found := lists.pop(key)).index(transfer)
+    if remaining := found[:place] + found[place + 1 :]:
+        lists[key] = remaining
+
+
+def _concerned_transfers(event: FileLifeEvent, writers: Sequence[TracedTransfer]) -> list[TracedTransfer]:
     """Return the transfer that the event's process was writing then; if there is none, the latest ones of others."""
-    own = writers.get((event.pid, event.start_ticks), [])
+    own = [transfer for transfer in writers if transfer.process == (event.pid, event.start_ticks)]
     if event.kind in _OPENING_KINDS:
         return [transfer for transfer in own if transfer.first_ns >= event.at_ns][:1]
     if started := [transfer for transfer in own if transfer.first_ns <= event.at_ns]:
         return started[-1:]
     if event.kind != "synced":
         return []
-    started_by_process = ([one for one in transfers if one.first_ns <= event.at_ns] for transfers in writers.values())
-    return [started[-1] for started in started_by_process if started]
+    return list({one.process: one for one in writers if one.first_ns <= event.at_ns}.values())

@@ -10,7 +10,7 @@ from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MAX_FILES, NEARLY_ALL
 from ckptprof.detect.transfers.model.operations import OperationSums, start_of_new_ns, subtract
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
-from ckptprof.detect.transfers.observed.file_events import FileEvents, TransferSet, TransfersOf, is_sync_of_all
+from ckptprof.detect.transfers.observed.file_events import FileEvents, TransferSet, is_sync_of_all, remove_from
 from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent
@@ -30,7 +30,7 @@ class TracedTransfers:
     def __init__(self) -> None:
         self._sessions: Bounded[str, _KnownSession] = Bounded(8 * MAX_FILES)  # not closed
         self._exited: dict[ProcessKey, int] = {}  # processes that have ended, and when
-        self._files: dict[tuple[FileKey, bool], TransfersOf] = {}
+        self._files: dict[tuple[FileKey, bool], tuple[TracedTransfer, ...]] = {}  # the earliest first
         self._open: TransferSet = {}  # the least recently active first
         self._by_process: dict[ProcessKey, TransferSet] = {}
         self._unsynced: dict[ProcessKey, dict[int, TransferSet]] = {}  # by device: what a sync of all may store
@@ -76,9 +76,7 @@ class TracedTransfers:
             part = subtract(activity, known.offset_sample, known.since_ns)
             known.transfer = self._transfer_for(part, excluded=transfer)
         else:
-            part = (
-                subtract(activity, known.offset_sample, known.since_ns) if known.offset_sample is not None else activity
-            )
+            part = activity if (offset := known.offset_sample) is None else subtract(activity, offset, known.since_ns)
         known.last_sample = activity
         return part
 
@@ -87,12 +85,13 @@ class TracedTransfers:
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
         if siblings := self._by_process.get(process):
             process = next(reversed(siblings)).process  # one key for all of them
-        transfers = self._files.setdefault((file, activity.writes), {}).setdefault(process, [])
-        if transfers:
-            if transfers[-1] is not excluded and _continues(transfers[-1], activity):
-                return transfers[-1]
-            if transfers[-1].phase is Phase.OPEN:  # truncated, or started again, by another thread
-                self._finish(transfers[-1])
+        transfers = self._files.get((file, activity.writes), ())
+        last = next((one for one in reversed(transfers) if one.process == process), None)
+        if last is not None:
+            if last is not excluded and _continues(last, activity):
+                return last
+            if last.phase is Phase.OPEN:  # truncated, or started again, by another thread
+                self._finish(last)
         transfer = TracedTransfer(
             process=process,
             file=file,
@@ -104,7 +103,7 @@ class TracedTransfers:
             observed_by="trace",
             generation=activity.generation,
         )
-        transfers.append(transfer)
+        self._files[file, activity.writes] = (*transfers, transfer)
         self._by_process.setdefault(process, {})[transfer] = None
         self.file_events.adopt(transfer)
         return transfer
@@ -142,9 +141,9 @@ class TracedTransfers:
 
     def ingest_event(self, event: FileLifeEvent) -> None:
         """Ingest an event of a file, after the sessions of the same frame."""
-        writers: TransfersOf = {}
+        writers: tuple[TracedTransfer, ...] = ()
         if event.device is not None and event.inode is not None:
-            writers = self._files.get(((event.device, event.inode), True), {})
+            writers = self._files.get(((event.device, event.inode), True), ())
         unsynced = self._unsynced.get((event.pid, event.start_ticks), {}) if is_sync_of_all(event) else {}
         relatives = [one for device, own in unsynced.items() if event.device in (None, device) for one in own]
         observed = self.file_events.ingest(event, writers, relatives)
@@ -193,9 +192,7 @@ class TracedTransfers:
     ) -> Iterator[TracedTransfer]:
         """Yield the transfers of a file, in both directions, that roughly overlap a time; of one process or of all."""
         for writes in (True, False):
-            by_process = self._files.get((file, writes), {})
-            lists = by_process.values() if process is None else (by_process.get(process, ()),)
-            for transfer in itertools.chain.from_iterable(lists):
+            for transfer in (one for one in self._files.get((file, writes), ()) if process in (None, one.process)):
                 if transfer.edges()[0] - POLL_INTERVAL_NS <= high_ns and low_ns <= transfer.last_ns + POLL_INTERVAL_NS:
                     yield transfer
 
@@ -215,11 +212,9 @@ class TracedTransfers:
             if transfer.phase is Phase.CLASSIFIED:
                 self.file_events.paths.remove(transfer)  # renames do not change classified transfers
         self.shrink(1.0)
-        exited = {process for process, ended_ns in self._exited.items() if ended_ns < at_ns}
-        for session in (
-            [key for key, known in self._sessions.items() if known.transfer.process in exited] if exited else ()
-        ):
-            del self._sessions[session]
+        if exited := {process for process, ended_ns in self._exited.items() if ended_ns < at_ns}:
+            for session in [key for key, known in self._sessions.items() if known.transfer.process in exited]:
+                del self._sessions[session]
         for process in exited:
             del self._exited[process]
         self.file_events.forget_before(at_ns)
@@ -238,13 +233,7 @@ class TracedTransfers:
     def _forget(self, transfer: TracedTransfer) -> None:
         del self._ended[transfer]
         self._newly_ended.pop(transfer, None)
-        key = (transfer.file, transfer.writes)
-        by_process = self._files[key]
-        by_process[transfer.process].remove(transfer)
-        if not by_process[transfer.process]:
-            del by_process[transfer.process]
-        if not by_process:
-            del self._files[key]
+        remove_from(self._files, (transfer.file, transfer.writes), transfer)
         self._unsynced.get(transfer.process, {}).get(transfer.file[0], {}).pop(transfer, None)
         siblings = self._by_process.get(transfer.process, {})
         siblings.pop(transfer, None)
@@ -263,8 +252,7 @@ def _continues(transfer: TracedTransfer, activity: FileActivity) -> bool:
         return False
     if transfer.phase is Phase.ENDED and (transfer.closed_ns is None or activity.first_ns >= transfer.closed_ns):
         ended_ns = sums.last_ns if transfer.closed_ns is None else transfer.closed_ns
-        ends = {sums.high_offset, *(() if (last := transfer.last_session) is None else (last.end_offset,))}
-        is_adjacent = activity.first_offset in ends and activity.first_offset > 0
+        is_adjacent = activity.first_offset in (sums.high_offset, transfer.end_offset) and activity.first_offset > 0
         return is_adjacent and activity.first_ns - ended_ns <= CONCURRENT_NS
     if activity.first_ns <= sums.last_ns:
         return True
