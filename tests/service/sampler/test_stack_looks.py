@@ -218,13 +218,12 @@ def test_of_rare_saves_only_the_time_in_which_one_is_due_is_profiled(every_s: in
     sampling._profiler, sampling._reader = profiler, Profiler()  # type: ignore[assignment]
     watched, busy, ticks = {100: process(100)}, [], every_s * 25
     for tick in range(8 * ticks):
-        now_ns = tick * SECOND_NS // 25
-        if tick % ticks < 25 and tick >= ticks:
-            watched[100].last_wrote_ns = now_ns
-        sampling.sample(now_ns, list(watched.values()), watched)
+        if tick % ticks < 25 <= tick:
+            watched[100].last_wrote_ns = tick * SECOND_NS // 25
+        sampling.sample(tick * SECOND_NS // 25, list(watched.values()), watched)
         busy.append(profiler.busy)
 
-    shares = [sum(busy[save * ticks : (save + 1) * ticks]) / ticks for save in range(8)]
+    shares = [sum(busy[at : at + ticks]) / ticks for at in range(0, 8 * ticks, ticks)]
     assert min(shares[:3]) > 0.9
     assert all(least < share < most for share in shares[4:])
-    assert all(busy[save * ticks - 100] and busy[save * ticks + 20] for save in range(1, 8))
+    assert all(busy[at - 100] and busy[at + 20] for at in range(ticks, 8 * ticks, ticks))
