@@ -63,7 +63,10 @@ class StackProfiler(StackSampler):
                 os.close(pidfd)
 
     def parse_output(self, found: StackDump, pid: int, start_ticks: int) -> list[StackSample]:
-        """Parse a profile: each stack of the main thread with its first and last sample."""
+        """Parse a profile: each stack of the main thread with its first sample, and the last before another stack.
+
+        It changed 1 / RATE before the first sample of the next one, on average: half-way to the time given as the last.
+        """
         try:
             events = msgspec.json.decode(found.raw, type=list[_Event])
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -73,7 +76,7 @@ class StackProfiler(StackSampler):
         stack: list[tuple[str, str, int]] = []
         for at_us, changes in groupby((one for one in events if one.tid == main), key=attrgetter("ts")):
             if samples and stack:  # the last sample before
-                before_ns = found.start_ns + at_us * 1000 - 1_000_000_000 // RATE
+                before_ns = found.start_ns + at_us * 1000 - 2_000_000_000 // RATE
                 samples.append(msgspec.structs.replace(samples[-1], at_ns=max(before_ns, samples[-1].at_ns)))
             for one in changes:
                 if one.ph == "B":

@@ -209,3 +209,21 @@ def test_profiles_take_turns_within_their_share() -> None:
 
     assert profiler.requested[:4] == [100, 200, 100, 200]
     assert profiler.cost_ns <= PROFILE_SAVED_NS + PROFILE_SHARE * 3600e9 + PROFILE_COST_NS
+
+
+@pytest.mark.parametrize(("every_s", "least", "most"), [(20, 0.9, 1.0), (80, 0.3, 0.35)])
+def test_of_rare_saves_only_the_time_in_which_one_is_due_is_profiled(every_s: int, least: float, most: float) -> None:
+    """From 0.7 of the shorter of the last two times between them; of frequent saves, and of the first three, always."""
+    sampling, profiler = StackSampling(Governor(None, lambda: 0)), Profiler()
+    sampling._profiler, sampling._reader = profiler, Profiler()  # type: ignore[assignment]
+    watched, busy, ticks = {100: process(100)}, [], every_s * 25
+    for tick in range(8 * ticks):
+        if tick % ticks < 25 <= tick:
+            watched[100].last_wrote_ns = tick * SECOND_NS // 25
+        sampling.sample(tick * SECOND_NS // 25, list(watched.values()), watched)
+        busy.append(profiler.busy)
+
+    shares = [sum(busy[at : at + ticks]) / ticks for at in range(0, 8 * ticks, ticks)]
+    assert min(shares[:3]) > 0.9
+    assert all(least < share < most for share in shares[4:])
+    assert all(busy[at - 100] and busy[at + 20] for at in range(ticks, 8 * ticks, ticks))

@@ -171,7 +171,7 @@ def record_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
             roles = frozenset(stall.roles.values())
             known.history.record_mode(candidate.job, _largest(candidate), roles, stall.mode)
         if stall.mode is Mode.SYNC and stall.stall_ns is not None and len(stall.roles) == 1:
-            pace = _paused_before(stall.blocked, candidate.start_ns) / candidate.bytes
+            pace = length(clip(stall.blocked, [(0, candidate.start_ns)])) / candidate.bytes
             known.world.trainers.paused_ns_per_byte.touch(next(iter(stall.roles))).append(pace)
         for process, size in stall.copy_buffers.items():
             known.world.trainers.record_copy_buffer(process, size)
@@ -247,7 +247,7 @@ def _classify_sole_writer(
     reuses_buffer = not before and prepared is None and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()
     missed = (_UNPROFILED_LIMITATION,) if not before and prepared is None and activity.is_profiled else limitations
-    paused_ns = _paused_before(blocked, activity.start_ns)
+    paused_ns = length(clip(blocked, [(0, activity.start_ns)]))
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
     missing_ns = (min(paces) if len(paces) > 1 else 0.0) * group.bytes - paused_ns  # if it paused as before
     if missed and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
@@ -264,10 +264,6 @@ def _classify_sole_writer(
         packing=packing,
         was_built_by_helpers=bool(helper_built),
     )
-
-
-def _paused_before(blocked: Sequence[Span], first_ns: int) -> int:
-    return sum(max(0, min(end_ns, first_ns) - start_ns) for start_ns, end_ns in blocked)
 
 
 def _is_packing(span: Span, candidate: Candidate, known: Knowledge) -> bool:
@@ -373,7 +369,8 @@ def _classify_alongside(
         [] if group.has_staging or mostly_own else activity.copy_spans(first_ns, group.bytes, long_before=bool(roles))
     )
     trained_on = _trained_alongside(activity, others_spans, still, mostly_own=mostly_own)
-    trained_on = trained_on or (activity.has_gpu_activity and _trained_after_copy(copied or ()))
+    again_ns = copied[-1][0] - copied[-2][1] if copied and len(copied) > 1 else 0  # trained, until it had to wait
+    trained_on = trained_on or (activity.has_gpu_activity and again_ns > AT_ONCE_NS)
     whole = merged([*own_spans, *others_spans]) if mostly_own else others_spans
     left_little = mostly_own and (
         blocked is None or group.other_threads.bytes < LITTLE_SHARE * group.bytes
@@ -443,8 +440,3 @@ def _split_final_wait(blocked: list[Span], written: list[Span], until_ns: int) -
     if last[1] < until_ns - EDGE_TOLERANCE_NS or trained_ns < AT_ONCE_NS:
         return blocked, None
     return earlier, last
-
-
-def _trained_after_copy(copied: Sequence[Span]) -> bool:
-    """Whether it continued to train after its state was copied, until it had to wait for the end of this save."""
-    return len(copied) > 1 and copied[-1][0] - copied[-2][1] > AT_ONCE_NS

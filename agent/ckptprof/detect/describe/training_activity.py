@@ -108,8 +108,7 @@ class TrainingActivity:
 
     def was_training(self, start_ns: int, end_ns: int) -> bool:
         """Whether it trained in a time: by each sampled stack, else as it always runs."""
-        states = [state for at_ns, state in self._stack_states if start_ns <= at_ns < end_ns]
-        if states:
+        if states := [state for at_ns, state in self._stack_states if start_ns <= at_ns < end_ns]:
             return all(state == "training" for state in states)
         if self._rhythm is None or self._rhythm.share < MOST_SHARE:
             return False
@@ -156,13 +155,14 @@ class TrainingActivity:
         """
         before = self._still_spans(self.start_ns - BASELINE_REACH_NS, self.start_ns)
         runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _USUAL_AFTER_NS)]
-        lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
+        lengths = sorted(
+            end_ns - start_ns
+            for start_ns, end_ns in runs
+            if (start_ns > self.end_ns + COUNTER_LAG_NS
+                or end_ns < self.start_ns - max(COUNTER_LAG_NS, _max_burst_ns(start_ns, end_ns)))
+            and not self._is_at_other_save(start_ns, end_ns)
+        )  # fmt: skip
         return lengths[-2:][0] if lengths else 0
-
-    def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
-        before_ns = max(COUNTER_LAG_NS, _max_burst_ns(start_ns, end_ns))
-        at_this = start_ns <= self.end_ns + COUNTER_LAG_NS and end_ns >= self.start_ns - before_ns
-        return at_this or self._is_at_other_save(start_ns, end_ns)
 
     def _is_at_other_save(self, start_ns: int, end_ns: int) -> bool:
         low_ns, high_ns = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS
@@ -190,7 +190,10 @@ class TrainingActivity:
         stretches = self._stretches(self.start_ns, self.end_ns)
         blocked: list[Span] | None
         if self._gpu_idle_spans is not None and frames and (self._has_own_gpu or not self._stack_states):
-            blocked = self._blocked_by_gpu(frames, self._gpu_idle_spans)
+            blocked, self._is_decided_by_gpu = clip(self._gpu_idle_spans, frames), True
+            idle_ns = length(clip(self._gpu_idle_spans, [(self.start_ns, self.end_ns)]))
+            seconds = (self.end_ns - self.start_ns) / 1e9
+            self.observation = f"its GPU was idle for {idle_ns / 1e9:.1f} of {seconds:.1f} s"
         elif self._stack_states:
             blocked = self._blocked_by_stacks(stretches)
         else:
@@ -233,15 +236,6 @@ class TrainingActivity:
         idle_by_gpu = [idle_spans(points, save, self._is_at_other_save) for points in uses]
         return max((spans for spans in idle_by_gpu if spans is not None), key=length, default=None)
 
-    def _blocked_by_gpu(self, frames: list[Span], idle: list[Span]) -> list[Span]:
-        blocked = clip(idle, frames)
-        self._is_decided_by_gpu = True
-        whole = self.start_ns, self.end_ns
-        self.observation = (
-            f"its GPU was idle for {length(clip(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
-        )
-        return blocked
-
     def _blocked_by_stacks(self, stretches: Sequence[Stretch]) -> list[Span]:
         """Classify each moment as the nearest samples; where these differ, its rhythm decides.
 
@@ -249,7 +243,10 @@ class TrainingActivity:
         ran.
         """
         times = [at_ns for at_ns, _ in self._stack_states]
-        saving = [self._is_blocked(at_ns, state, stretches) for at_ns, state in self._stack_states]
+        saving = [  # in a function named `save`, but in rhythm, it is training
+            state != "training" and not (state == "named" and self._is_still_at(stretches, at_ns) is False)
+            for at_ns, state in self._stack_states
+        ]
         self.observation = f"{sum(saving)} of {len(saving)} samples of its Python stack were in the save"
         edges = {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
         unusual = filter(self._is_unusual, self._still_spans(self.start_ns, self.end_ns))
@@ -268,10 +265,6 @@ class TrainingActivity:
             if is_blocked or still.weight((middle_ns, middle_ns + 1)):
                 blocked.append((start_ns, end_ns))
         return blocked
-
-    def _is_blocked(self, at_ns: int, state: ThreadState, stretches: Sequence[Stretch]) -> bool:
-        """Whether the thread was saving at a sample; in a function named `save`, but in rhythm, it is training."""
-        return state != "training" and not (state == "named" and self._is_still_at(stretches, at_ns) is False)
 
     def _is_still_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
         place = bisect_right(stretches, at_ns, key=itemgetter(0)) - 1
@@ -303,7 +296,8 @@ class TrainingActivity:
         if one.share < STILL_SHARE * rhythm.share:  # its rhythm may have changed by now
             hardly = one.share < _HARDLY_SHARE * rhythm.share  # it wakes, as in a wait with a timeout
             stirs = MANY * seconds + (_HARDLY_SHARE * usual if hardly else 0.0)
-            return True if one.slices <= max(1.0, stirs) or self._is_pause_for_this_save(one) else None
+            in_save = overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0  # it left its rhythm for it alone
+            return True if one.slices <= max(1.0, stirs) or (in_save and self._runs_as_usual_around) else None
         least = (
             RUNNING_SHARE if one.slices >= RUNNING_SHARE * usual else _RUNNING_RARELY_WAKING_SHARE
         )  # it may have computed, then waited
@@ -322,10 +316,6 @@ class TrainingActivity:
         usual = self._rhythm.share
         ran_ns = one.share * (one.end_ns - one.start_ns) - usual * (one.end_ns - self.end_ns)
         return ran_ns < STILL_SHARE * usual * (self.end_ns - since_ns)
-
-    def _is_pause_for_this_save(self, one: Stretch) -> bool:
-        """Whether it left its rhythm for this save alone, however often it woke."""
-        return overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0 and self._runs_as_usual_around
 
     @cached_property
     def _runs_as_usual_around(self) -> bool:

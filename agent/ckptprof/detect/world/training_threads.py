@@ -51,7 +51,6 @@ class Rhythm:
 
     share: float
     slices_per_second: float
-    observed_ns: int  # how long it was sampled
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ def usual_rhythm(stretches: Sequence[Stretch]) -> Rhythm | None:
     if observed_ns < _MIN_OBSERVED_NS:
         return None
     slices = median(one.slices * 1e9 / (one.end_ns - one.start_ns) for one in stretches)  # the median ignores bursts
-    return Rhythm(median(one.share for one in stretches), slices, observed_ns)
+    return Rhythm(median(one.share for one in stretches), slices)
 
 
 def wakes_by_itself(stretches: Sequence[Stretch]) -> bool:
@@ -198,10 +197,8 @@ class TrainingThreads:
 
     def running_share(self, process: ProcessKey, start_ns: int, end_ns: int) -> float | None:
         """Share of a time in which its main thread ran or was runnable; None: not sampled, or too short."""
-        found = self.stretches(process, start_ns, end_ns)
-        sampled_ns = sum(one.end_ns - one.start_ns for one in found)
-        ran_ns = sum(one.share * (one.end_ns - one.start_ns) for one in found)
-        return ran_ns / sampled_ns if sampled_ns else None
+        spans = [(one.share, one.end_ns - one.start_ns) for one in self.stretches(process, start_ns, end_ns)]
+        return sum(share * span_ns for share, span_ns in spans) / sum(ns for _, ns in spans) if spans else None
 
     def recent_stretches(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
         """Yield the result of `stretches`, last first, computing only what is consumed."""
