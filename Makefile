@@ -16,6 +16,8 @@ NEW ?=
 ONLY ?=
 DEMO_FLAGS ?=
 DB ?=
+PYTHON_VERSION ?= 3.11
+EXTRAS ?=
 PICTURES ?= docs
 LOCK_FLAGS ?=
 FUZZ_SECONDS ?= 60
@@ -31,7 +33,7 @@ TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check shadow vm weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture
+.PHONY: help demo test certain live steady check shadow vm weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture deb
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -94,6 +96,11 @@ bench: packages $(VENV)/.installed-all ## measure ckptprof against its budgets
 
 score: $(VENV)/.installed-all ## score what is reported of the hold-out (benchmarks/holdout/catalogue.py), alone and under load: SCORE_FLAGS='--loads alone --only bz2'
 	$(VENV)/bin/python benchmarks/score.py $(SCORE_FLAGS)
+
+deb: $(VENV)/.installed ## build the package for Debian 12 into .build/deb; PYTHON_VERSION=3.13 for Debian 13, EXTRAS=ship with the shipper
+	rm -f .build/deb/*.whl
+	$(VENV)/bin/python -m build --wheel --no-isolation --outdir .build/deb
+	EXTRAS=$(EXTRAS) PIP_PYTHON=$(VENV)/bin/python deploy/deb/build .build/deb/*.whl .build/deb $(PYTHON_VERSION)
 
 fuzz: $(VENV)/.installed ## feed what reads foreign bytes with damaged ones: FUZZ_SECONDS=60 for each of 12 targets (TARGETS='request tree')
 	@.ci/pip $(VENV)/bin/python install --group fuzz

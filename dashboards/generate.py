@@ -1,7 +1,8 @@
-"""Generates the Grafana dashboard: `python dashboards/generate.py`, or `--check` to compare only.
+"""Generates the Grafana dashboards: `python dashboards/generate.py`, or `--check` to compare only.
 
-Its content is in `panels.py`. The library is pinned to Grafana 11.6 (pyproject.toml): its version on PyPI has an epoch
-per Grafana release, and an unpinned install gets the oldest one. It leaves panel ids to the caller.
+Their content is in `fleet_board.py`, `node_board.py` and `job_board.py`. The library is pinned to Grafana 11.6
+(pyproject.toml): its version on PyPI has an epoch per Grafana release, and an unpinned install gets the oldest one. It
+leaves panel ids to the caller.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import fleet_board
+import job_board
+import node_board
 from grafana_foundation_sdk.builders import bargauge, common, heatmap, stat, statetimeline, table, timeseries
 from grafana_foundation_sdk.builders.dashboard import (
     Dashboard,
@@ -39,13 +43,11 @@ from grafana_foundation_sdk.models.common import (
 )
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-from panels import GROUPS, STATS
-from queries import LIMIT_COLOURS, Panel, Query
+from queries import LIMIT_COLOURS, Board, Panel, Query
 
-OUTPUT = Path(__file__).resolve().parent / "ckptprof-node.json"
+BOARDS = (fleet_board.BOARD, node_board.BOARD, job_board.BOARD)
+FOLDER = Path(__file__).resolve().parent
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${DS_PROMETHEUS}")
-RUNS = 'cluster=~"$cluster",job=~"$job"'  # for series of the recording rules
-NODE = f'{RUNS},instance=~"$instance"'
 COLUMNS = 24
 STAT_HEIGHT = 4
 ROW_HEIGHT = 1
@@ -60,15 +62,10 @@ MAPPED = {
 }
 
 
-def expression(text: str) -> str:
-    """Return the PromQL that Grafana sends, with its variables."""
-    return text.replace("NODE", NODE).replace("RUNS", RUNS)
-
-
-def _targets(panel: Panel) -> list[Dataquery]:
+def _targets(board: Board, panel: Panel) -> list[Dataquery]:
     targets = []
     for number, query in enumerate(panel.queries):
-        target = Dataquery().expr(expression(query.text)).legend_format(query.legend).ref_id(_letter(number))
+        target = Dataquery().expr(board.expression(query.text)).legend_format(query.legend).ref_id(_letter(number))
         target = target.instant() if panel.kind in {"stat", "bars", "table"} else target.range()
         if panel.kind == "table":
             target = target.format(PromQueryFormat.TABLE)
@@ -97,7 +94,7 @@ def _colour(mode: Any, fixed: str | None = None) -> Built:
     return colour.fixed_color(fixed) if fixed else colour
 
 
-def _stat(panel: Panel) -> Built:
+def _stat(_: Board, panel: Panel) -> Built:
     built: Built = stat.Panel()
     if len(panel.queries) > 1:
         built = built.text_mode(BigValueTextMode.VALUE_AND_NAME)
@@ -105,7 +102,7 @@ def _stat(panel: Panel) -> Built:
     return built.color_scheme(_colour(models.FieldColorModeId.THRESHOLDS))
 
 
-def _graph(panel: Panel) -> Built:
+def _graph(_: Board, panel: Panel) -> Built:
     built: Built = timeseries.Panel()
     built = built.color_scheme(_colour(models.FieldColorModeId.PALETTE_CLASSIC))
     built = built.min(0).draw_style(GraphDrawStyle.LINE).fill_opacity(10)
@@ -115,17 +112,19 @@ def _graph(panel: Panel) -> Built:
         built = built.max(panel.maximum)
     if panel.steps is not None:
         dashed: Built = common.GraphThresholdsStyleConfig()
-        built = built.thresholds_style(dashed.mode(GraphThresholdsStyleMode.DASHED))
+        built = built.thresholds_style(dashed.mode(GraphThresholdsStyleMode.DASHED_AND_AREA))
     return built
 
 
-def _bars(panel: Panel) -> Built:
+def _bars(_: Board, panel: Panel) -> Built:
     built: Built = bargauge.Panel()
     built = built.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     built = built.orientation(VizOrientation.HORIZONTAL).min(0).display_mode(BarGaugeDisplayMode.BASIC)
     wide = panel.width > COLUMNS // 4  # enough space for names beside the bars
     built = built.name_placement(BarGaugeNamePlacement.LEFT if wide else BarGaugeNamePlacement.TOP)
-    built = built.show_unfilled(show_unfilled=False).color_scheme(_colour(models.FieldColorModeId.FIXED, SAVE_COLOUR))
+    by_steps = _colour(models.FieldColorModeId.THRESHOLDS) if panel.steps else None
+    fixed_colour = by_steps or _colour(models.FieldColorModeId.FIXED, SAVE_COLOUR)
+    built = built.show_unfilled(show_unfilled=False).color_scheme(fixed_colour)
     if panel.unit == "short":
         built = built.decimals(0)
     for limit, colour in LIMIT_COLOURS.items() if "limit_seconds" in panel.queries[0].text else ():
@@ -134,12 +133,12 @@ def _bars(panel: Panel) -> Built:
     return built
 
 
-def _states(_: Panel) -> Built:
+def _states(_: Board, __: Panel) -> Built:
     built: Built = statetimeline.Panel()
     return built.show_value(VisibilityMode.AUTO).fill_opacity(100).merge_values(merge_values=True)
 
 
-def _heat(panel: Panel) -> Built:
+def _heat(_: Board, panel: Panel) -> Built:
     built: Built = heatmap.Panel()
     built = built.calculate(calculate=False).y_axis(heatmap.YAxisConfig().unit(panel.unit))
     built = built.cell_values(heatmap.CellValues().unit("short").decimals(0))
@@ -148,12 +147,23 @@ def _heat(panel: Panel) -> Built:
     return built.color(colours).filter_values(heatmap.FilterValueRange().le(0.01)).show_legend()
 
 
-def _table(panel: Panel) -> Built:
+def _table(board: Board, panel: Panel) -> Built:
     """Return a table with a line for each common label value: a node, or a job on it."""
     names = {f"Value #{_letter(number)}": query.legend for number, query in enumerate(panel.queries)}
     hidden = ["Time", "Value", *(value for value, name in names.items() if not name)]
-    shown = {value: name for value, name in names.items() if name} | {"instance": "node"}
-    order = ["instance", "run", "Value #A", "Value #B", "Value #C", "Value #D", "limit", "confidence"]
+    shown = {value: name for value, name in names.items() if name} | {"instance": "node", "alertname": "alert"}
+    order = [
+        "alertname",
+        "severity",
+        "instance",
+        "run",
+        "Value #A",
+        "Value #B",
+        "Value #C",
+        "Value #D",
+        "limit",
+        "confidence",
+    ]
     order += ["training_job", "framework", "ranks"]
     options = {"excludeByName": dict.fromkeys(hidden, True), "renameByName": shown,
                "indexByName": {name: place for place, name in enumerate(order)}}  # fmt: skip
@@ -162,10 +172,11 @@ def _table(panel: Panel) -> Built:
     built = built.with_transformation(models.DataTransformerConfig(id_val="organize", options=options))
     if panel.queries[0].legend:
         built = built.sort_by([common.TableSortByFieldState().display_name(panel.queries[0].legend).desc(desc=True)])
-    kept = "&".join(f"${{{name}:queryparam}}" for name in ("DS_PROMETHEUS", "cluster", "job"))
-    url = f"/d/ckptprof-node?var-instance=${{__value.raw}}&{kept}&${{__url_time_range}}"
-    link = {"title": "this node alone", "url": url}
-    built = built.override_by_name("node", [models.DynamicConfigValue(id_val="links", value=[link])])
+    for column, variable, uid in (("node", "instance", "ckptprof-node"), ("run", "run", "ckptprof-job")):
+        kept = (name for name in ("DS_PROMETHEUS", "cluster", *dict(board.variables)) if name != variable)
+        url = "&".join([f"/d/{uid}?var-{variable}=${{__value.raw}}", *(f"${{{name}:queryparam}}" for name in kept)])
+        link = {"title": f"this {column} alone", "url": f"{url}&${{__url_time_range}}"}
+        built = built.override_by_name(column, [models.DynamicConfigValue(id_val="links", value=[link])])
     built = built.override_by_name("limit", [_property("mappings", [_by_name()]), *_coloured()])
     for query in panel.queries:
         if query.unit is not None:
@@ -194,7 +205,7 @@ def _property(name: str, value: Any) -> models.DynamicConfigValue:
     return models.DynamicConfigValue(id_val=name, value=value)
 
 
-_BUILDERS: dict[str, Callable[[Panel], Built]] = {
+_BUILDERS: dict[str, Callable[[Board, Panel], Built]] = {
     "stat": _stat,
     "graph": _graph,
     "bars": _bars,
@@ -204,16 +215,16 @@ _BUILDERS: dict[str, Callable[[Panel], Built]] = {
 }
 
 
-def _panel(panel: Panel, kind: str, identity: int, place: models.GridPos) -> Built:
-    built = _BUILDERS[kind](panel).id(identity).grid_pos(place).title(panel.title).description(panel.text)
+def _panel(board: Board, panel: Panel, kind: str, identity: int, place: models.GridPos) -> Built:
+    built = _BUILDERS[kind](board, panel).id(identity).grid_pos(place).title(panel.title).description(panel.text)
     built = built.thresholds(_steps(panel.steps))
     if panel.unit in MAPPED:
         built = built.mappings([_mapping(panel.unit)])
     built = built.unit("short" if panel.unit in MAPPED else panel.unit)
-    return built.datasource(SOURCE).no_value(panel.empty).targets(_targets(panel))
+    return built.datasource(SOURCE).no_value(panel.empty).targets(_targets(board, panel))
 
 
-def _variable(name: str, query: str, *, everything: str = ".+") -> QueryVariable:
+def _variable(name: str, query: str, everything: str) -> QueryVariable:
     variable: QueryVariable = (
         QueryVariable(name)
         .label(name.capitalize())
@@ -223,15 +234,25 @@ def _variable(name: str, query: str, *, everything: str = ".+") -> QueryVariable
         .sort(models.VariableSort.ALPHABETICAL_ASC)
         .multi(True)  # noqa: FBT003 - the builder's signature
         .include_all(True)  # noqa: FBT003 - the builder's signature
-        .all_value(everything)
         .current(models.VariableOption(selected=True, text="All", value="$__all"))
     )
-    return variable
+    return variable.all_value(everything) if everything else variable
 
 
-def _head() -> Dashboard:
+def _variables(board: Board) -> Iterator[QueryVariable]:
     # Hidden, for `?var-cluster=NAME` and links; `.*`, because most scrapes have no such label.
-    cluster = _variable("cluster", "label_values(ckptprof_build_info, cluster)", everything=".*")
+    cluster = _variable("cluster", "label_values(ckptprof_build_info, cluster)", ".*")
+    yield cluster.hide(models.VariableHide.HIDE_VARIABLE)
+    before = ["cluster"]
+    for name, series in board.variables:
+        matchers = ",".join(f'{one}=~"${one}"' for one in before)
+        # All nodes of a run are those that have it: their names, instead of any.
+        everything = "" if name == "instance" and "run" in before else ".+"
+        yield _variable(name, f"label_values({series}{{{matchers}}}, {name})", everything)
+        before.append(name)
+
+
+def _head(board: Board) -> Dashboard:
     others: Built = DashboardLink("Other dashboards of ckptprof")
     others = (
         others.type(models.DashboardLinkType.DASHBOARDS)
@@ -239,10 +260,10 @@ def _head() -> Dashboard:
         .include_vars(include_vars=True)
         .keep_time(keep_time=True)
     )
-    board: Dashboard = (
-        Dashboard("ckptprof: checkpoints of a node")
-        .uid("ckptprof-node")
-        .description("Every save and restore of training on a node, with the activity of the machine at that time.")
+    built: Dashboard = (
+        Dashboard(board.title)
+        .uid(board.uid)
+        .description(board.text)
         .tags(["ckptprof", "checkpoint", "storage"])
         .editable()
         .time("now-6h", "now")
@@ -250,19 +271,17 @@ def _head() -> Dashboard:
         .tooltip(models.DashboardCursorSync.CROSSHAIR)
         .link(others)
         .with_variable(DatasourceVariable("DS_PROMETHEUS").label("Data source").type("prometheus"))
-        .with_variable(cluster.hide(models.VariableHide.HIDE_VARIABLE))
-        .with_variable(_variable("job", 'label_values(ckptprof_build_info{cluster=~"$cluster"}, job)'))
-        .with_variable(
-            _variable("instance", 'label_values(ckptprof_build_info{cluster=~"$cluster",job=~"$job"}, instance)')
-        )
     )
-    return board
+    for variable in _variables(board):
+        built = built.with_variable(variable)
+    return built
 
 
-def _annotations() -> dict[str, Any]:
+def _annotations(board: Board) -> dict[str, Any]:
     """Return the marks of saves; the library lacks these fields of the data source."""
     saves = {
-        "name": "Saves", "enable": False, "iconColor": SAVE_COLOUR, "expr": expression(SAVES), "useValueForTime": True,
+        "name": "Saves", "enable": False, "iconColor": SAVE_COLOUR, "expr": board.expression(SAVES),
+        "useValueForTime": True,
         "datasource": {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}, "titleFormat": "save", "tagKeys": "instance",
         "textFormat": "A save on {{instance}} ended.",
     }  # fmt: skip
@@ -279,40 +298,44 @@ def _places(panels: tuple[Panel, ...], top: int) -> Iterator[tuple[Panel, models
         left, bottom = left + panel.width, max(bottom, top + panel.height)
 
 
-def build() -> str:
-    """Return the dashboard's JSON as it is committed."""
-    board = _head()
+def build(board: Board) -> str:
+    """Return a dashboard's JSON as it is committed."""
+    built = _head(board)
     identities = count(1)
     top = STAT_HEIGHT
-    for number, panel in enumerate(STATS):
-        width = COLUMNS // len(STATS)
+    for number, panel in enumerate(board.stats):
+        width = COLUMNS // len(board.stats)
         place = models.GridPos(x=number * width, y=0, w=width, h=STAT_HEIGHT)
-        board = board.with_panel(_panel(panel, "stat", next(identities), place))
-    for group in GROUPS:
+        built = built.with_panel(_panel(board, panel, "stat", next(identities), place))
+    for group in board.groups:
         row = Row(group.title).id(next(identities)).grid_pos(models.GridPos(x=0, y=top, w=COLUMNS, h=ROW_HEIGHT))
         row = row.collapsed(group.closed)
         top += ROW_HEIGHT
         places = list(_places(group.panels, top))
-        built = [_panel(panel, panel.kind, next(identities), place) for panel, place in places]
+        shown = [_panel(board, panel, panel.kind, next(identities), place) for panel, place in places]
         if group.closed:  # its panels are part of the row
-            for each in built:
+            for each in shown:
                 row = row.with_panel(each)
-        board = board.with_row(row)
+        built = built.with_row(row)
         if not group.closed:
-            for each in built:
-                board = board.with_panel(each)
+            for each in shown:
+                built = built.with_panel(each)
             top = max(place.y + place.h for _, place in places)
-    document = json.loads(JSONEncoder(sort_keys=True).encode(board.build()))
-    document["annotations"] = _annotations()
+    document = json.loads(JSONEncoder(sort_keys=True).encode(built.build()))
+    for variable in document["templating"]["list"]:
+        for name in ("auto", "auto_count", "auto_min"):  # of intervals; the library writes them into all
+            variable.pop(name, None)
+    document["annotations"] = _annotations(board)
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def main() -> int:
-    """Write the dashboard, or with `--check` exit with 1 if it differs."""
-    text = build()
+    """Write the dashboards, or with `--check` exit with 1 if one differs."""
+    texts = {FOLDER / f"{board.uid}.json": build(board) for board in BOARDS}
     if sys.argv[1:] == ["--check"]:
-        return 0 if OUTPUT.read_text(encoding="utf-8") == text else 1
-    OUTPUT.write_text(text, encoding="utf-8")
+        return int(any(path.read_text(encoding="utf-8") != text for path, text in texts.items()))
+    for path, text in texts.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

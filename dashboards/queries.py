@@ -1,4 +1,8 @@
-"""The types of the dashboard, and queries that several panels share; NODE stands for the matchers of the variables."""
+"""The types of a board, and queries and panels that several boards share.
+
+NODE stands for a board's matchers of series of a node, RUN for those of series of runs, RECORDED for those of series of
+the recording rules, which have no node.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,20 @@ Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 # The same as on the pages of `--html`, with one for unexplained time
 LIMIT_COLOURS = {"unexplained" if limit is None else limit.value: one.colour for limit, one in OF_LIMIT.items()}
 
+SAVE = 'NODE,kind="save"'
+HELD = (0.05, 0.12)  # SNIA's limit, and the average in the field
+TWICE = (1.5, 2.0)  # intervals between saves
+AGE = f"max by (instance) (time() - last_over_time(ckptprof_last_checkpoint_timestamp_seconds{{{SAVE}}}[$__range]))"
+SAVES = f"sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{{{SAVE}}}[$__range]))"
+UNNAMED = "these agents do not export the names of jobs (`job_names`), or the recording rules are not loaded"
+
 
 @dataclass(frozen=True)
 class Query:
     """One line of a panel, with the legend of its series."""
 
     text: str
-    legend: str = "{{instance}}"
+    legend: str = "{{instance}}"  # empty: no column of its own
     unit: str | None = None  # of a column of a table, if it differs from the panel's
     steps: tuple[float, float] | None = None  # likewise, the thresholds for yellow and red
 
@@ -47,6 +58,26 @@ class Group:
     title: str
     panels: tuple[Panel, ...]
     closed: bool = False
+
+
+@dataclass(frozen=True)
+class Board:
+    """A dashboard; each variable is a label, with the name of the series that has it."""
+
+    uid: str
+    title: str
+    text: str
+    variables: tuple[tuple[str, str], ...]
+    stats: tuple[Panel, ...]
+    groups: tuple[Group, ...]
+
+    def expression(self, text: str) -> str:
+        """Return the PromQL that Grafana sends, with the board's variables."""
+        names = ["cluster", *(name for name, _ in self.variables)]
+        for word, omitted in (("NODE", {"run"}), ("RUN", set()), ("RECORDED", {"instance"})):
+            matchers = ",".join(f'{name}=~"${name}"' for name in names if name not in omitted)
+            text = text.replace(f"{{{word}", f"{{{matchers}")
+        return text
 
 
 def rate(family: str, by: str = "instance, device") -> str:
@@ -78,7 +109,7 @@ def grown(family: str, by: str, matchers: str = "NODE") -> str:
 def network(direction: str, port: str) -> str:
     """Return the bytes per second of interfaces and RDMA ports."""
     names = f"ckptprof_(network_{direction}|infiniband_port_data_{port})_bytes_total"
-    return f'sum by (instance, device) (rate({{__name__=~"{names}",NODE}}[$__rate_interval]))'
+    return f'sum by (instance, device) (rate({{NODE,__name__=~"{names}"}}[$__rate_interval]))'
 
 
 def limit_number() -> str:
@@ -100,12 +131,17 @@ def slowness() -> str:
         'sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_sum{NODE,kind="save"}[$__range])) / '
         '(sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{NODE,kind="save"}[$__range])) > 0)'
     )
-    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{NODE}[$__range])) > 0)"
+    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
     each = f"{saves} * 0 + on (instance) group_left () ({took})"
     return f"({each}) / on (run) group_left () quantile by (run) (0.5, {each})"
 
 
-def held_share() -> str:
+def blocked_share() -> str:
     """Return the share of the time range in which saves blocked training, on the worst node of each run."""
-    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{NODE}[$__range])) > 0)"
+    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
     return f"max by (run) ({saves} * 0 + on (instance) group_left () ({share('checkpoint_stall_seconds_total')}))"
+
+
+def intervals() -> str:
+    """Return the time since each node's newest save, divided by the node's mean interval between saves."""
+    return f"{AGE} / on (instance) ($__range_s / ({SAVES} >= 2))"

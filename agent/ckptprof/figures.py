@@ -13,14 +13,13 @@ from statistics import median
 from typing import TypeVar
 
 from ckptprof.model import Checkpoint, Kind, Mode, Status
-from ckptprof.units import speed
+from ckptprof.units import NS, speed
 
 __all__ = [
     "busy_ns", "complete", "duration_ns", "duration_seconds", "intervals_seconds", "lost_seconds", "median", "of_all",
     "of_complete", "quantile", "rate_bytes_per_second", "size_bytes", "stall_seconds", "union_ns",
 ]  # fmt: skip
 
-_SECOND_NS = 1_000_000_000
 _Number = TypeVar("_Number", int, float)
 
 
@@ -31,7 +30,7 @@ def duration_ns(checkpoint: Checkpoint) -> int:
 
 def duration_seconds(checkpoint: Checkpoint) -> float:
     """Return the time from start to end, at least 0."""
-    return duration_ns(checkpoint) / _SECOND_NS
+    return duration_ns(checkpoint) / NS
 
 
 def rate_bytes_per_second(checkpoint: Checkpoint) -> float | None:
@@ -47,7 +46,7 @@ def size_bytes(checkpoint: Checkpoint) -> float:
 def stall_seconds(checkpoint: Checkpoint) -> float | None:
     """Return the stall of training; None if not observed."""
     stall_ns = checkpoint.stall_ns
-    return stall_ns / _SECOND_NS if stall_ns is not None and stall_ns >= 0 else None
+    return stall_ns / NS if stall_ns is not None and stall_ns >= 0 else None
 
 
 def lost_seconds(checkpoint: Checkpoint) -> float:
@@ -55,7 +54,7 @@ def lost_seconds(checkpoint: Checkpoint) -> float:
     stall = stall_seconds(checkpoint)
     if stall is not None:
         return stall
-    return 0.0 if checkpoint.mode is Mode.ASYNC else duration_ns(checkpoint) / _SECOND_NS
+    return 0.0 if checkpoint.mode is Mode.ASYNC else duration_ns(checkpoint) / NS
 
 
 def complete(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
@@ -76,7 +75,7 @@ def of_all(checkpoints: Iterable[Checkpoint], of: Callable[[Checkpoint], float |
 def intervals_seconds(checkpoints: Iterable[Checkpoint]) -> list[float]:
     """Return the seconds between the starts of consecutive saves, incomplete ones included."""
     starts = sorted(one.start_ns for one in checkpoints if one.kind is Kind.SAVE)
-    return [(later - earlier) / _SECOND_NS for earlier, later in pairwise(starts) if later > earlier]
+    return [(later - earlier) / NS for earlier, later in pairwise(starts) if later > earlier]
 
 
 def quantile(values: Iterable[_Number], share: float) -> _Number:

@@ -17,7 +17,8 @@ SYSTEMS = {  # the factor from one unit to the next, and the units
     "decimal": (1000, ("B", "kB", "MB", "GB", "TB", "PB", "EB")),
     "binary": (1024, ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")),
 }
-_SECOND_NS = 1_000_000_000
+NS, MS, GIB = 1_000_000_000, 1_000, 1 << 30  # of a second, of bytes
+HOUR_SECONDS, DAY_SECONDS = 3_600, 86_400
 _DECIMAL = re.compile(r"\b(\d+(?:\.\d+)?) (B|kB|MB|GB|TB|PB|EB)\b")
 _system = "decimal"
 
@@ -68,14 +69,14 @@ def per_second(operations_per_second: float) -> str:
 
 def speed(transferred_bytes: int, spent_ns: int) -> float | None:
     """Return bytes per second; None for a time of 0."""
-    return transferred_bytes * _SECOND_NS / spent_ns if spent_ns > 0 else None
+    return transferred_bytes * NS / spent_ns if spent_ns > 0 else None
 
 
 def duration(spent_ns: float | None) -> str:
     """Format a duration: 42 ms, 0.42 s, 39.2 s, 2 min 05 s, 1 h 04 min, 3 d 04 h."""
     if spent_ns is None:
         return NOT_OBSERVED
-    seconds = spent_ns / _SECOND_NS
+    seconds = spent_ns / NS
     if seconds < 0.0995:
         return "0 s" if seconds <= 0 else f"{seconds * 1000:.0f} ms" if seconds >= 0.001 else "<1 ms"
     if seconds < 59.95:
@@ -92,7 +93,7 @@ def duration(spent_ns: float | None) -> str:
 
 def seconds(spent: float | None) -> str:
     """Format a duration in seconds."""
-    return NOT_OBSERVED if spent is None or not math.isfinite(spent) else duration(spent * _SECOND_NS)
+    return NOT_OBSERVED if spent is None or not math.isfinite(spent) else duration(spent * NS)
 
 
 def latency(seconds: float | None) -> str:
@@ -131,7 +132,7 @@ def plural(number: int, noun: str) -> str:
 def fixed_zone(at_ns: int, zone: tzinfo) -> timezone:
     """Return the offset of `zone` at an instant, for all times of a report."""
     try:
-        offset = datetime.fromtimestamp(at_ns / _SECOND_NS, zone).utcoffset()
+        offset = datetime.fromtimestamp(at_ns / NS, zone).utcoffset()
     except (OverflowError, ValueError, OSError):  # a clock wrong by millennia
         offset = None
     return timezone(timedelta(0) if offset is None else offset)
@@ -140,10 +141,10 @@ def fixed_zone(at_ns: int, zone: tzinfo) -> timezone:
 def moment(at_ns: int, zone: tzinfo) -> datetime | None:
     """Return the instant in `zone`, exact to the microsecond; None beyond the calendar."""
     try:
-        whole = datetime.fromtimestamp(at_ns // _SECOND_NS, zone)
+        whole = datetime.fromtimestamp(at_ns // NS, zone)
     except (OverflowError, ValueError, OSError):
         return None
-    return whole.replace(microsecond=at_ns % _SECOND_NS // 1000)
+    return whole.replace(microsecond=at_ns % NS // 1000)
 
 
 def stamp(at_ns: int | None, zone: tzinfo, pattern: str = "%Y-%m-%d %H:%M:%S") -> str:

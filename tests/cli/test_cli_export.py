@@ -250,6 +250,10 @@ def test_tensorboard_reads_scalars_by_step(
     assert "save/at_risk_seconds" not in second.Tags()["scalars"]
     assert main(command) == 2
     assert "runs is not empty" in capsys.readouterr().err
+    with sqlite3.connect(db) as raw:
+        raw.execute("UPDATE checkpoints SET step = id, job = printf('%60s%d', 'train', id)")
+    assert main([*command[:-1], "alike"]) == 0
+    assert len(list((tmp_path / "alike").iterdir())) == 3  # runs of three jobs whose names begin alike
 
 
 def test_without_tensorboard_the_extra_is_named(

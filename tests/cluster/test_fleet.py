@@ -278,9 +278,7 @@ def test_a_job_without_a_step_to_go_back_to_comes_first() -> None:
     """And one that only restores is not told."""
     of = msgspec.structs.replace(Job().of, status=Status.INCOMPLETE)
     records = _records(
-        Job(nodes=2),
-        Job(nodes=2, saves=1, of=of, **LLM),
-        Job(nodes=1, kind=Kind.RESTORE, name="eval", key="a"),
+        Job(nodes=2), Job(nodes=2, saves=1, of=of, **LLM), Job(nodes=1, kind=Kind.RESTORE, name="eval", key="a")
     )
 
     told = newest_restorable(merge(records), records, LATER_NS)

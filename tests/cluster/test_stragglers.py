@@ -94,14 +94,7 @@ def test_of_two_nodes_too(late_s: dict[int, float], named: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("late_in", "slow_from"),
-    [
-        ((3, 7), None),
-        ((3, 7, 8), 8),
-        ((0, 4, 9), 9),
-        ((0, 5, 10), None),
-        ((0, 5, 10, 11), 11),
-    ],
+    ("late_in", "slow_from"), [((3, 7), None), ((3, 7, 8), 8), ((0, 4, 9), 9), ((0, 5, 10), None), ((0, 5, 10, 11), 11)]
 )
 def test_a_node_is_slow_after_three_of_its_last_ten_saves(late_in: tuple[int, ...], slow_from: int | None) -> None:
     """Once or twice is chance, and what was long ago is over."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ckptprof.export.metrics import Metrics, RecorderHealth
-from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass, Run
+from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, PatternClass, Run, Status
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.registry import COLLECTORS
 from ckptprof_collectors.samples import (
@@ -145,6 +145,8 @@ def advance(metrics: Metrics, tick: int, wall_ns: int, *, service_at_poll: bool 
     metrics.recorder(health(tick))
     if tick % 10 == 1:
         save = checkpoint(tick // 10, Kind.SAVE, wall_ns)
+        if tick % 50 == 21:
+            save = msgspec.structs.replace(save, status=Status.INCOMPLETE)
         metrics.checkpoint(msgspec.structs.replace(save, durable_ns=None, cost=None) if service_at_poll else save)
     if tick == 1:
         metrics.checkpoint(checkpoint(0, Kind.RESTORE, wall_ns))

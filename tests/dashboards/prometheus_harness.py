@@ -49,7 +49,7 @@ class Prometheus:
         """Put values where Grafana puts them; it escapes what a regular expression would read as its own, twice."""
         instance = self.instance.replace(".", r"\\.").replace("[", r"\\[").replace("]", r"\\]")
         values = {"$__rate_interval": rate_interval, "$__range_s": str(range_seconds), "$__range": f"{range_seconds}s"}
-        for name, value in (values | {"$cluster": ".*", "$job": JOB, "$instance": instance}).items():
+        for name, value in (values | {"$cluster": ".*", "$job": JOB, "$instance": instance, "$run": ".+"}).items():
             expression = expression.replace(name, value)
         assert "$" not in expression, f"an unknown variable in {expression}"
         return expression

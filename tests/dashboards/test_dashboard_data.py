@@ -111,9 +111,8 @@ def test_the_example_of_a_new_metric_keeps_the_limit(monkeypatch: pytest.MonkeyP
 @pytest.mark.prometheus
 def test_the_slow_node_of_a_run_is_the_first_of_them(tmp_path: Path) -> None:
     """Held against the median node of its own run; a run on one node has nobody to be slower than."""
-    document = json.loads((RULES.parent / "ckptprof-node.json").read_text(encoding="utf-8"))
-    every = [inner for one in document["panels"] for inner in one.get("panels", ())]
-    (panel,) = (one for one in every if one["title"] == "Slow nodes")
+    document = json.loads((RULES.parent / "ckptprof-job.json").read_text(encoding="utf-8"))
+    (panel,) = (one for one in document["panels"] if one["title"] == "Slow nodes")
     expression = panel["targets"][0]["expr"].replace("$__range", "2h")
     expression = re.sub(r'\w+=~"\$\w+",?', "", expression)
     series = []
@@ -189,18 +188,39 @@ def test_the_address_of_the_runbooks_is_given_at_generation(tmp_path: Path) -> N
 
 
 def test_a_folder_gets_what_grafana_and_prometheus_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The committed board and rules; the provider reads this folder; nothing is written over unless it is wanted."""
+    """The committed boards and rules; the provider reads the boards; nothing is written over unless it is wanted."""
     folder = tmp_path / 'a "folder"'
     folder.mkdir()
     monkeypatch.chdir(folder)
     assert main(["dashboards"]) == 0
 
     provider = yaml.safe_load((folder / "grafana-provider.yml").read_text(encoding="utf-8"))["providers"][0]
-    assert provider["options"]["path"] == str(folder)
-    for name in ("ckptprof-node.json", "rules/ckptprof.rules.yml"):
-        assert (folder / Path(name).name).read_bytes() == (RULES.parent / name).read_bytes()
+    assert provider["options"]["path"] == str(folder / "provisioned")
+    committed = {path.name: path.read_bytes() for path in RULES.parent.glob("*.json")}
+    assert {path.name: path.read_bytes() for path in (folder / "provisioned").iterdir()} == committed
+    assert (folder / "ckptprof.rules.yml").read_bytes() == (RULES / "ckptprof.rules.yml").read_bytes()
     assert main(["dashboards"]) == 2
     assert main(["dashboards", "--force"]) == 0
+
+
+def test_an_import_asks_for_the_source(tmp_path: Path) -> None:
+    """The answer is what the variable has at first; nothing else differs, and what is required is what is used."""
+    assert main(["dashboards", "-o", str(tmp_path)]) == 0
+    for path in (tmp_path / "import").iterdir():
+        text = path.read_text(encoding="utf-8")
+        (asked,) = json.loads(text)["__inputs"]
+        assert (asked["type"], asked["pluginId"]) == ("datasource", "prometheus")
+        answered = json.loads(text.replace(f"${{{asked['name']}}}", "uid-of-mine"))
+        (variable,) = (one for one in answered["templating"]["list"] if one["type"] == "datasource")
+        assert variable.pop("current")["value"] == "uid-of-mine"
+        required = {one["id"] for one in answered.pop("__requires") if one["type"] == "panel"}
+        committed = json.loads((RULES.parent / path.name).read_text(encoding="utf-8"))
+        every = [inner for one in committed["panels"] for inner in (one, *one.get("panels", ()))]
+        assert required == {one["type"] for one in every} - {"row"}
+        del answered["__inputs"]
+        (before,) = (one for one in committed["templating"]["list"] if one["type"] == "datasource")
+        before.pop("current", None)
+        assert answered == committed
 
 
 def test_rules_name_only_what_is_exported() -> None:

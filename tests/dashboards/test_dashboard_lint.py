@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator
 from prometheus_client import generate_latest
 from tests.dashboards import busy_node
 
@@ -22,7 +23,8 @@ from ckptprof.verdicts import Limit
 
 FOLDER = asset("dashboards")
 DASHBOARDS = sorted(FOLDER.glob("*.json"))
-NODE = FOLDER / "ckptprof-node.json"
+FLEET, JOB, NODE = (FOLDER / f"ckptprof-{name}.json" for name in ("fleet", "job", "node"))
+SCHEMA = Path(__file__).resolve().parents[1] / "fixtures/grafana/dashboard-11.6.json"
 HIDDEN = 2  # a variable that only links and addresses set
 GROUNDS = ("#ffffff", "#181b1f")  # of Grafana's light and dark panels
 DEFAULT_EMPTY = "none yet"
@@ -46,9 +48,14 @@ def targets(document: dict[str, Any]) -> list[str]:
     return [target["expr"] for panel in panels(document) for target in panel["targets"]]
 
 
-def titled(title: str) -> dict[str, Any]:
-    """Return a panel of the node's dashboard."""
-    return next(panel for panel in panels(load(NODE)) if panel["title"] == title)
+def titled(title: str, path: Path = NODE) -> dict[str, Any]:
+    """Return a panel of a dashboard."""
+    return next(panel for panel in panels(load(path)) if panel["title"] == title)
+
+
+def queried(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the variables that are queried, by name, in order."""
+    return {one["name"]: one for one in document["templating"]["list"] if one["type"] == "query"}
 
 
 def exported_by(metrics: Metrics) -> set[str]:
@@ -70,9 +77,9 @@ def board(request: pytest.FixtureRequest) -> dict[str, Any]:
     return load(request.param)
 
 
-def test_the_node_dashboard_is_there() -> None:
-    """It is committed under the uid that links may rely on."""
-    assert load(NODE)["uid"] == "ckptprof-node"
+def test_the_dashboards_are_there() -> None:
+    """They are committed under the uids that links rely on."""
+    assert [load(path)["uid"] for path in DASHBOARDS] == [path.stem for path in (FLEET, JOB, NODE)]
 
 
 @pytest.mark.skipif(
@@ -85,6 +92,21 @@ def test_what_is_committed_is_what_is_generated() -> None:
     assert done.returncode == 0
 
 
+def test_grafana_has_each_field(board: dict[str, Any]) -> None:
+    """By the types of Grafana itself (grafana_schema.py), closed: a slip of the pen would be found."""
+    for mark in board["annotations"]["list"]:
+        for name in ("expr", "tagKeys", "textFormat", "titleFormat", "useValueForTime"):  # of Prometheus' data source
+            del mark[name]
+    known = Draft7Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))
+    assert [f"{error.json_path}: {error.message}" for error in known.iter_errors(board)] == []
+
+    stat, graph = panels(board)[0], next(panel for panel in panels(board) if panel["type"] == "timeseries")
+    stat["options"]["graphMod"] = "none"
+    graph["fieldConfig"]["defaults"]["custom"]["drawStyle"] = "lines"
+    board["variables"] = []
+    assert len({error.json_path for error in known.iter_errors(board)}) == 3
+
+
 def test_template_datasource(board: dict[str, Any]) -> None:
     """Rule 1: one labelled data source variable of type prometheus, and no `__inputs` that only an import knows."""
     source = variable(board, "DS_PROMETHEUS")
@@ -92,28 +114,62 @@ def test_template_datasource(board: dict[str, Any]) -> None:
     assert "__inputs" not in board
 
 
-@pytest.mark.parametrize(("name", "everything"), [("cluster", ".*"), ("job", ".+"), ("instance", ".+")])
-def test_template_variables(board: dict[str, Any], name: str, everything: str) -> None:
+def test_template_variables(board: dict[str, Any]) -> None:
     """Rules 2 and 3: multi-valued queries of that data source; `.*` also matches a scrape without the label."""
-    found = variable(board, name)
-    assert (found["type"], found["label"], found["multi"], found["allValue"]) == (
-        "query",
-        name.capitalize(),
-        True,
-        everything,
-    )
-    assert (found.get("hide", 0) == HIDDEN) == (name == "cluster")
-    assert found["datasource"] == {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
+    found = queried(board)
+    names = {"fleet": ["job"], "node": ["job", "instance"], "job": ["job", "run", "instance"]}
+    assert list(found) == ["cluster", *names[board["uid"].removeprefix("ckptprof-")]]
+    for name, one in found.items():
+        is_of_run = name == "instance" and "run" in found  # all of them are the nodes of the run, and no others
+        assert one.get("allValue") == (".*" if name == "cluster" else None if is_of_run else ".+")
+        assert (one["label"], one["multi"], one["includeAll"]) == (name.capitalize(), True, True)
+        assert (one.get("hide", 0) == HIDDEN) == (name == "cluster")
+        assert one["datasource"] == {"type": "prometheus", "uid": "${DS_PROMETHEUS}"}
 
 
 def test_template_label_promql(board: dict[str, Any]) -> None:
-    """Rule 4: each query variable is a `label_values` of a metric that exists."""
-    for found in board["templating"]["list"]:
-        if found["type"] == "query":
-            match = re.fullmatch(r"label_values\((\w+)(?:\{[^}]*\})?, (\w+)\)", found["query"])
-            assert match is not None
-            assert match[1] == "ckptprof_build_info"
-            assert match[2] == found["name"]
+    """Rule 4: each is a `label_values` of a metric that has it, of what the variables before it choose."""
+    before: list[str] = []
+    for name, one in queried(board).items():
+        match = re.fullmatch(r"label_values\((\w+)(?:\{([^}]*)\})?, (\w+)\)", one["query"])
+        assert match is not None
+        of_run = board["uid"] == "ckptprof-job" and name in ("run", "instance")
+        assert match[1] == ("ckptprof_run_info" if of_run else "ckptprof_build_info")
+        assert (match[2] or "") == ",".join(f'{one}=~"${one}"' for one in before)
+        assert match[3] == name
+        before.append(name)
+
+
+def test_a_link_keeps_every_variable(board: dict[str, Any]) -> None:
+    """A click on a node or a run leads to the board of it, with what was chosen on this one and its time."""
+    leads = {"node": ("ckptprof-node", "instance"), "run": ("ckptprof-job", "run")}
+    tables = [panel for panel in panels(board) if panel["type"] == "table"]
+    assert tables
+    for panel in tables:
+        overrides = {each["matcher"]["options"]: each["properties"] for each in panel["fieldConfig"]["overrides"]}
+        for column, (uid, variable) in leads.items():
+            (link,) = (one["value"][0]["url"] for one in overrides[column] if one["id"] == "links")
+            kept = {"DS_PROMETHEUS", *queried(board)} - {variable}
+            assert set(re.findall(r"\$\{(\w+):queryparam\}", link)) == kept
+            assert link.startswith(f"/d/{uid}?var-{variable}=${{__value.raw}}&")
+            assert link.endswith("&${__url_time_range}")
+
+
+def test_what_has_a_budget_has_a_red_zone() -> None:
+    """A share of blocked training above SNIA's limit, and an age above two intervals, are drawn on red."""
+    for path, title, limit in (
+        (FLEET, "Age of the newest save, in intervals", 2.0),
+        (JOB, "Age of the newest save, in intervals", 2.0),
+        (JOB, "Training blocked in the last hour", 0.12),
+        (NODE, "Training blocked in the last hour", 0.12),
+    ):
+        shown = titled(title, path)["fieldConfig"]["defaults"]
+        assert shown["thresholds"]["steps"][-1] == {"color": "red", "value": limit}
+        assert shown["custom"]["thresholdsStyle"] == {"mode": "dashed+area"}
+    for title in ("Runs, the most blocked first", "Nodes, the most blocked first", "Training blocked by storage"):
+        shown = titled(title, FLEET)["fieldConfig"]["defaults"]
+        assert shown["color"]["mode"] == "thresholds"
+        assert [step.get("value") for step in shown["thresholds"]["steps"]] == [None, 0.05, 0.12]
 
 
 def test_panel_datasource(board: dict[str, Any]) -> None:
@@ -132,42 +188,37 @@ def test_panel_title_and_description(board: dict[str, Any]) -> None:
 def test_panel_units(board: dict[str, Any]) -> None:
     """Rule 7: every panel has a unit, and a plain number only where it tells words or the title says of what."""
     units = {panel["title"]: panel["fieldConfig"]["defaults"]["unit"] for panel in panels(board)}
-    assert {unit for unit in units.values() if not unit.startswith("suffix:")} == {
+    assert {unit for unit in units.values() if not unit.startswith("suffix:")} <= {
         "short", "s", "decbytes", "Bps", "percentunit"
     }  # fmt: skip
     plain = {title for title, unit in units.items() if unit == "short"}
-    words = {"Nodes, the longest without a save first", "Limit of the newest checkpoint", "Jobs",
-             "Runs, the longest without a step to restore first"}  # fmt: skip
-    counted = r"(Nodes|.*(Saves|Restores|Incomplete saves|Requests|GPUs|Collectors|processes)\b.*|By \w+)"
+    words = {"Nodes, the longest without a save first", "Limit of the newest checkpoint", "Jobs", "Step to restore",
+             "Runs, the longest without a step to restore first", "Alerts that fire"}  # fmt: skip
+    counted = r"(Nodes.*|.*(Alerts|Saves|Restores|Incomplete saves|Requests|GPUs|Collectors|processes)\b.*|By \w+)"
     assert {title for title in plain - words if not re.fullmatch(counted, title)} == set()
-    assert words <= plain
 
 
 def test_target_rate_interval(board: dict[str, Any]) -> None:
     """Rule 9: every rate is over `$__rate_interval`, whatever the scrape interval is; a sum is over what is shown."""
     ranges = [found for expression in targets(board) for found in re.findall(r"\[([^\]]*)\]", expression)]
-    assert ranges
     assert set(ranges) == {"$__rate_interval", "$__range", "1h"}
     hourly = [one for one in targets(board) if "[1h]" in one]  # they move at the end of a save only
     assert all("stall_seconds" in one or "gpu_seconds" in one for one in hourly)
-    assert len(hourly) == 2
+    assert hourly
     assert not [one for one in targets(board) if "rate(" in one and "[$__range]" in one]
 
 
-def test_target_job_and_instance(board: dict[str, Any]) -> None:
-    """Rules 10 and 11: every selector is bound to the chosen jobs, and instances where it has some."""
+def test_target_variables(board: dict[str, Any]) -> None:
+    """Rules 10 and 11: every selector is bound to what is chosen, as far as its series have those labels."""
     for told in targets(board):
-        recorded = re.findall(rf"{RECORDED.pattern}(?:\{{([^}}]*)\}})?", told)
-        assert all(selector == 'cluster=~"$cluster",job=~"$job"' for selector in recorded)
-        expression = re.sub(rf"{RECORDED.pattern}\{{[^}}]*\}}", "", told)
-        if recorded and "ckptprof_" not in expression:
-            continue
-        selectors = re.findall(r"\{([^}]*)\}", expression)
-        unquoted = re.sub(r'"[^"]*"', "", expression)
-        assert selectors
-        assert unquoted.count("ckptprof_") == len(re.findall(r"\bckptprof_\w+\{", unquoted))
-        for name in ("cluster", "job", "instance"):
-            assert all(f'{name}=~"${name}"' in selector for selector in selectors)
+        unquoted = re.sub(r'"[^"]*"', "", told)
+        assert unquoted.count("ckptprof_") == len(re.findall(r"\bckptprof_\w+\{", unquoted)) + len(
+            re.findall(rf"{RECORDED.pattern}\{{", unquoted)
+        )
+        for name, selector in re.findall(r"([\w:]*)\{([^}]*)\}", told):
+            lacking = "instance" if RECORDED.fullmatch(name) else "" if name.startswith("ckptprof_run_") else "run"
+            for variable in set(queried(board)) - {lacking}:
+                assert f'{variable}=~"${variable}"' in selector, told
 
 
 def test_every_metric_exists(board: dict[str, Any]) -> None:
@@ -219,7 +270,7 @@ def test_a_dead_node_does_not_hide_behind_a_living_one(board: dict[str, Any]) ->
     ages = [one for one in targets(board) if "time() -" in one and not RECORDED.search(one)]
     assert ages
     assert all("max by (instance) (time() - last_over_time(" in one for one in ages)
-    table = titled("Nodes, the longest without a save first")
+    table = titled("Nodes, the longest without a save first", FLEET)
     assert table["options"]["sortBy"] == [{"desc": True, "displayName": "since the newest save"}]
     assert "on nodes" in titled("Saves on nodes")["title"]
     assert "8 times" in titled("Saves on nodes")["description"]
@@ -229,10 +280,9 @@ def test_an_overdue_node_is_red() -> None:
     """The table tells the age of a node's newest save in its own intervals: 2 is overdue."""
     overrides = {
         each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
-        for each in titled("Nodes, the longest without a save first")["fieldConfig"]["overrides"]
+        for each in titled("Nodes, the longest without a save first", FLEET)["fieldConfig"]["overrides"]
     }
     assert overrides["intervals"]["thresholds"]["steps"][-1] == {"color": "red", "value": 2.0}
-    assert "var-instance=${__value.raw}" in overrides["node"]["links"][0]["url"]
 
 
 def test_every_limit_has_a_colour_of_its_own() -> None:
@@ -294,8 +344,6 @@ def test_a_panel_that_a_level_cannot_fill_says_so() -> None:
         "GPUs that waited in the last hour",
         "Counted without their file",
         "Jobs",
-        "Time lost on failure",
-        "Saves in the last hour, each counted once",
     }
     assert all(panel["fieldConfig"]["defaults"]["noValue"] != DEFAULT_EMPTY for panel in mute)
     assert "at level poll this panel stays empty" in titled("At risk after the commit")["description"]

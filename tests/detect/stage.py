@@ -359,19 +359,11 @@ class Stage:
         renamed = move.final_path is not None and at_s >= move.closed_s
         modified_s = min(move.end_s, at_s)
         return FileFact(
-            pid=move.actor.pid,
-            start_ticks=move.actor.info.start_ticks,
-            device=2049,
-            inode=move.inode,
-            path=(move.final_path or move.path) if renamed else move.path,
-            size=move.size(at_s),
-            is_directory=False,
-            birth_ns=self.stamp(move.birth_s) if self.births else None,
-            modified_ns=self.stamp(modified_s),
-            changed_ns=self.stamp(move.closed_s if renamed else modified_s),
-            accessed_ns=None,
-            magic=move.magic,
-        )
+            pid=move.actor.pid, start_ticks=move.actor.info.start_ticks, device=2049, inode=move.inode,
+            path=(move.final_path or move.path) if renamed else move.path, size=move.size(at_s), is_directory=False,
+            birth_ns=self.stamp(move.birth_s) if self.births else None, modified_ns=self.stamp(modified_s),
+            changed_ns=self.stamp(move.closed_s if renamed else modified_s), accessed_ns=None, magic=move.magic,
+        )  # fmt: skip
 
     def play(self, until_s: float, **options: Any) -> list[Checkpoint]:
         """Return the checkpoints that a detector finds in the frames until then, in order of time."""

@@ -62,13 +62,13 @@ def _spent(checkpoint: Checkpoint, cause: Cause) -> float:
     ("files", "names", "spent"),
     [
         (10_000, 2.0, 10.0),
-        (10_000, 1.0, 1.0),  # of files that names take little of, the bytes are the limit
+        (10_000, 0.9, 0.9),  # of files that names take little of, the bytes are the limit
         (7_000, 2.0, 2.0),  # so are they of large files
         (150, 2.0, 2.0),
     ],
 )
 def test_what_many_small_files_take_is_paid_for_each_of_them(files: int, names: float, spent: float) -> None:
-    """Where names take a seventh and more of it, all that is done for a file is the work of having so many."""
+    """Where names take a tenth and more of it, all that is done for a file is the work of having so many."""
     at = thread(Level.TRACE, 10, user=2, copy=1, create=names, data=7 - names)
 
     assert _spent(save(Level.TRACE, 10, measured(at), files=files), Cause.NAMES) == spent

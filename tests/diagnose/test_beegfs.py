@@ -44,10 +44,7 @@ def said(*servers: ServerMeasure, fs_type: str = "beegfs", **settings: int) -> V
 
 @pytest.mark.parametrize(
     ("servers", "settings"),
-    [
-        ((node("storage1", rdma=8), node("storage2", tcp=4)), {}),
-        ((node("storage2", tcp=4),), {"rdma_interfaces": 1}),
-    ],
+    [((node("storage1", rdma=8), node("storage2", tcp=4)), {}), ((node("storage2", tcp=4),), {"rdma_interfaces": 1})],
 )
 def test_a_fallback_is_told(servers: tuple[ServerMeasure, ...], settings: dict[str, int]) -> None:
     """Others are reached over RDMA, or it has an interface for that."""

@@ -262,10 +262,10 @@ def connection(round_s: float) -> ConnectionMeasure:
             mount(writes(timeouts=1), settings={"timeo": 10}), Cause.RETRANSMITTED,
         ),
         (mount(writes(), delays=20), mount(writes(), delays=18), Cause.DELAYED),
-        (mount(writes(17_500)), mount(writes(16_000)), Cause.SMALL_REQUESTS),
+        (mount(writes(8_500)), mount(writes(8_000)), Cause.SMALL_REQUESTS),
         (
-            mount(writes(40_000), settings={"wsize": 128 << 10}),
-            mount(writes(30_000), settings={"wsize": 128 << 10}), Cause.SMALL_REQUESTS,
+            mount(writes(26_000), settings={"wsize": 128 << 10}),
+            mount(writes(24_000), settings={"wsize": 128 << 10}), Cause.SMALL_REQUESTS,
         ),
         (mount(writes(queue=0.05, answer=0.02)), mount(writes(queue=0.02, answer=0.021)), Cause.ONE_CONNECTION),
         (mount(writes(queue=1.2, answer=0.58)), mount(writes(queue=1.2, answer=0.61)), Cause.ONE_CONNECTION),
@@ -327,8 +327,7 @@ def test_tcp_and_the_client_are_heard_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("late", "asked", "cause"),
-    [(0.75, 7.0, "sent-at-the-end"), (0.65, 7.0, "slow-server"), (0.75, 5.0, "slow-server")],
+    ("late", "asked", "cause"), [(0.75, 7.0, "sent-at-the-end"), (0.65, 7.0, "slow-server"), (0.75, 5.0, "slow-server")]
 )
 def test_what_the_client_kept_until_the_end_is_the_cause(late: float, asked: float, cause: str) -> None:
     """Most of it, and for long."""

@@ -12,22 +12,15 @@ from hypothesis import strategies as st
 
 from ckptprof.diagnose.plan import intervals
 from ckptprof.diagnose.plan.basis import GivenFigures, MeasuredFigures, Origin, SourcedFigure
-from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan
+from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan, saves_per_day
 from ckptprof.errors import UsageError
 
 HOUR = 3600.0
-MEASURED = MeasuredFigures(
-    job="train.py",
-    saves=7,
-    costs=7,
-    other_jobs=0,
-    ranks=8,
-    size=SourcedFigure(value=1e12, origin=Origin.MEASURED, text="median of 7 saves"),
-    cost=SourcedFigure(value=20.0, origin=Origin.MEASURED, text="median stall of 7 saves"),
-    duration=SourcedFigure(value=25.0, origin=Origin.MEASURED, text="median duration of 7 saves"),
-    interval=SourcedFigure(value=1800.0, origin=Origin.MEASURED, text="median between 7 saves"),
-    restore=SourcedFigure(value=60.0, origin=Origin.MEASURED, text="median duration of 1 restore"),
-)
+_MEDIANS: dict[str, Any] = {
+    name: SourcedFigure(value=value, origin=Origin.MEASURED, text=f"median {name}")
+    for name, value in (("size", 1e12), ("cost", 20.0), ("duration", 25.0), ("interval", 1800.0), ("restore", 60.0))
+}
+MEASURED = MeasuredFigures(job="train.py", saves=7, costs=7, other_jobs=0, ranks=8, **_MEDIANS)
 
 
 def numbers(value: Any) -> list[float]:
@@ -156,6 +149,31 @@ def test_today_against_the_advice() -> None:
     assert next(rule for rule in short.rules if rule.name == "today").stall_share == 1.5
 
 
+def test_an_interval_is_advised_with_those_that_are_as_good() -> None:
+    """At both ends of them half a percent more of the time is lost."""
+    advice = plan(GivenFigures(mttf_seconds=HOUR, cost_seconds=30)).advice
+    assert advice.losses is not None
+    for end in (advice.good_from_seconds, advice.good_until_seconds):
+        lost = intervals.losses(end or 0.0, 30, HOUR, advice.recovery_seconds)
+        assert lost is not None
+        assert lost.lost_share == pytest.approx(advice.losses.lost_share + 0.005)
+
+
+def test_the_least_and_the_most_that_a_plan_is_made_from() -> None:
+    """Three saves that are complete, and failures three thousand years apart; or the ranks of a whole node."""
+    for saves, missing in ((2, True), (3, False)):
+        found = msgspec.structs.replace(MEASURED, saves=saves, costs=saves)
+        assert ("at least 3" in str(plan(GivenFigures(mttf_seconds=9e10), found).missing)) is missing
+    for ranks, missing in ((7, True), (8, False)):
+        found = msgspec.structs.replace(MEASURED, ranks=ranks)
+        assert (plan(GivenFigures(), found).missing is not None) is missing
+
+
+def test_saves_of_a_day_are_whole_whatever_the_digits() -> None:
+    """The noise of a division is no save more; a ten-thousandth of one is."""
+    assert [saves_per_day(86_400 / each) for each in (106_815, 1.0004, 0.5)] == [106_815, 2, 0.5]
+
+
 @pytest.mark.parametrize(("keep", "days"), [(None, 21 / 24), (3, None), (19, None), (20, 21 / 24)])
 def test_directory(keep: int | None, days: float | None) -> None:
     """20 saves of 5 TB fit in 100 TB: with 19 kept there is room for the one that is written, with 20 not."""
@@ -183,7 +201,7 @@ def test_directory(keep: int | None, days: float | None) -> None:
         (GivenFigures(cost_seconds=math.nan, gpus=8), "--cost is not a number"),
         (GivenFigures(cost_seconds=math.inf, gpus=8), "--cost inf is too large"),
         (GivenFigures(mttf_seconds=1e-9), "--mttf 1e-09 is too small"),
-        (GivenFigures(mttf_seconds=1e12), "--mttf 1e+12 is too large"),
+        (GivenFigures(mttf_seconds=1.2e11), "--mttf 1.2e+11 is too large"),
         (GivenFigures(size_bytes=0, gpus=8), "--size must be more than 0"),
         (GivenFigures(gpus=0), "--gpus must be more than 0"),
         (GivenFigures(gpus=8, parameters=-5), "--parameters must be more than 0"),

@@ -14,8 +14,9 @@ from tests.diagnose.hand import GIB, START_NS, device, measured, ns, save, threa
 from ckptprof.diagnose.accounts.accounts import ORDER, account
 from ckptprof.diagnose.accounts.claims import ClaimInputs
 from ckptprof.diagnose.accounts.path import critical
-from ckptprof.diagnose.context import SLIGHT, gather_context
+from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
+from ckptprof.diagnose.tolerances import SLIGHT
 from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.verdict import totals
 from ckptprof.measures import Measures

@@ -700,7 +700,7 @@ def test_nothing_is_promised_of_a_device_whose_rate_in_large_requests_is_not_kno
         assert ("is not known" in str(verdict.capped_by)) == ("is not known" in verdict.sentence) == (speed is None)
 
 
-@pytest.mark.parametrize(("of_moved", "is_known"), [(0.7, True), (0.8, False), (1.2, False), (1.35, True)])
+@pytest.mark.parametrize(("of_moved", "is_known"), [(0.6, True), (0.7, False), (1.3, False), (1.4, True)])
 def test_a_best_second_that_is_a_whole_checkpoint_tells_no_rate(of_moved: float, *, is_known: bool) -> None:
     """A checkpoint that took less than a second moved no more in its best one, however fast the device is."""
     under = device(4, shown_bytes_per_second=of_moved * GIB, peak_bytes_per_second=None, busy_seconds=None)

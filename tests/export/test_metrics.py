@@ -30,7 +30,21 @@ from ckptprof.export.checkpoints import REMEMBERED_CHECKPOINTS
 from ckptprof.export.entity_tables import REMEMBERED
 from ckptprof.export.metrics import Metrics, RecorderHealth
 from ckptprof.export.wsgi_pages import Pages
-from ckptprof.model import Checkpoint, Evidence, Kind, Level, Mode, Moments, Pattern, PatternClass, Risk, Run, Status
+from ckptprof.measures import Measures, MountMeasure
+from ckptprof.model import (
+    Checkpoint,
+    Evidence,
+    Kind,
+    Level,
+    Mode,
+    Moments,
+    Pattern,
+    PatternClass,
+    Risk,
+    Run,
+    Sent,
+    Status,
+)
 from ckptprof.verdicts import Account, Cost, Limit, Verdict
 from ckptprof_collectors.samples import (
     COUNTED,
@@ -454,7 +468,7 @@ def test_no_label_holds_a_path_a_pid_or_a_job() -> None:
     allowed = (
         "version kind framework pattern le device transport countable port link_layer collector process mode cache"
     )
-    assert unnamed <= {*allowed.split(), "limit", "confidence"}
+    assert unnamed <= {*allowed.split(), "limit", "confidence", "storage"}
     assert named - unnamed == {"training_job", "ranks", "run", "hpc_job", "nodes"}
     assert "job" not in {value for _, pairs in parsed(full(job_names=False)) for _, value in pairs}
 
@@ -505,6 +519,32 @@ def test_the_alerts_need_no_more_than_the_fewest_metrics() -> None:
     found = {name for name, _ in parsed(full(minimal=True))}
 
     assert named - found == {"ckptprof_collector_success"}
+
+
+def on(fs_type: str | None, **fields: Any) -> Checkpoint:
+    """Return a save on a file system."""
+    mount = None if fs_type is None else MountMeasure(mount_point="/x", fs_type=fs_type, source="s", remote=False)
+    return checkpoint(measures=Measures(mount=mount), **fields)
+
+
+def test_saves_are_counted_by_storage() -> None:
+    """By the type of their file system; a revision adds what blocked training, and a fifth type is `other`."""
+    metrics = Metrics()
+    metrics.checkpoint(on("nfs4", uid="a", stall_ns=10**9))
+    metrics.checkpoint(on("nfs4", uid="a", stall_ns=3 * 10**9, revision=1))
+    metrics.checkpoint(checkpoint(Kind.RESTORE, measures=on("nfs4").measures))
+    sent = Sent(destinations=())
+    for one in (checkpoint(), checkpoint(sent=sent), on("ext4"), on("xfs"), on("zfs")):
+        metrics.checkpoint(one)
+    series = parsed(metrics)
+
+    def of(name: str, storage: str) -> float:
+        return series[f"ckptprof_storage_{name}_total", (("storage", storage),)]
+
+    assert of("save_seconds", "nfs4") == of("stall_seconds", "nfs4") == pytest.approx(3.0)
+    assert [of("saved_bytes", name) for name in ("nfs4", "unknown", "object store", "ext4")] == [1000] * 4
+    assert of("saved_bytes", "other") == 2000
+    assert series["ckptprof_series_dropped_total", (("kind", "storage"),)] == 2
 
 
 def test_the_newest_step_to_restore_is_told() -> None:

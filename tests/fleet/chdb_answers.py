@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import chdb
 import duckdb
+from chdb.session import Session
 from tests.fleet.inboxes import compact, put, records, rounded
 from tests.fleet.test_compaction import LLM, TRAIN
 
@@ -22,6 +24,10 @@ QUESTIONS = (
     "SELECT straggler.host, sum(straggler.excess_seconds) FROM {checkpoints} WHERE straggler.host > '' GROUP BY 1",
     "SELECT host, count(*), sum(bytes) FROM {nodes} GROUP BY 1 ORDER BY 1",
     "SELECT node, count(*), sum(bytes), max(revision), min(first_start_ns) FROM {rows} GROUP BY 1 ORDER BY 1",
+)
+SUMS = (
+    "SELECT job_key, sum(whole.stall_ns) / 1e9, sum(whole.cost.gpu_seconds), min(whole.verdict.limit) "
+    "FROM '{}' GROUP BY 1 ORDER BY 1"
 )
 
 
@@ -40,6 +46,27 @@ def test_another_engine_answers_the_same(tmp_path: Path) -> None:
 
         assert expected
         assert [_plain(json.loads(line)) for line in found] == [_plain(row) for row in expected]
+
+
+def test_its_views_answer_the_same(tmp_path: Path) -> None:
+    """Those of deploy/clickhouse.sql, over local files in the place of a bucket."""
+    store = FleetFiles(str(tmp_path))
+    put(store, records(TRAIN, LLM))
+    compact(store)
+    text = (Path(__file__).resolve().parents[2] / "deploy/clickhouse.sql").read_text(encoding="utf-8")
+    text = re.sub(r"s3\('https://[^']*/ckptprof/", f"file('{tmp_path}/", text)
+    with Session() as session:
+        for statement in re.sub(r"--.*", "", text).split(";"):
+            if statement.strip():
+                session.query(statement)
+        asked = "SELECT job_key, sum(stall_seconds), sum(gpu_seconds), min(limited_by) FROM ckptprof.checkpoints"
+        found = session.query(f"{asked} GROUP BY 1 ORDER BY 1", "JSONCompactEachRow").bytes().decode().splitlines()
+        nodes = session.query("SELECT count() FROM ckptprof.nodes", "CSV").bytes()
+
+    expected = duckdb.sql(SUMS.format(f"{tmp_path}/{files.CLUSTER_CHECKPOINTS}/*/*.parquet")).fetchall()
+    assert expected
+    assert [_plain(json.loads(line)) for line in found] == [_plain(row) for row in expected]
+    assert int(nodes) == len(duckdb.sql(f"FROM '{tmp_path}/{files.CLUSTER_NODES}/*/*.parquet'").fetchall())
 
 
 def _plain(row: Any) -> Any:

@@ -8,14 +8,14 @@ among the tests of the package, for those that have none or lost theirs, and wri
 all. What nobody holds gets a test or goes; `null` there is what waits for that. The decision table has a script of its
 own (weights.py).
 
-A constant is changed in the source, while a process of its own imports it: what is made of it changes as well.
+A constant is changed in the source, while a process of its own imports it, with what is made of it. Not asked are units
+(`ckptprof.units`), and values without a number of their own (of an enumeration, a length, another constant).
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import fnmatch
 import functools
 import importlib
@@ -27,6 +27,7 @@ import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
 from multiprocessing import get_context
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -51,16 +52,14 @@ ELSEWHERE = ("decision_table", "signals")  # weights.py changes these tables
 
 
 class Constant(NamedTuple):
-    """A number at the top of a module, or one of the numbers of a tuple with named fields."""
+    """A number at the top of a module, or a tuple of them."""
 
     module: str
     name: str
-    field: str | None = None
 
     def __str__(self) -> str:
         """Return the name as in constants.json: within detection, or within ckptprof."""
-        module = self.module.removeprefix(f"{DETECT}.").removeprefix("ckptprof.")
-        return ".".join(filter(None, (module, self.name, self.field)))
+        return f"{self.module.removeprefix(f'{DETECT}.').removeprefix('ckptprof.')}.{self.name}"
 
     @property
     def package(self) -> str:
@@ -82,7 +81,7 @@ def in_a_process(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def constants() -> list[Constant]:
-    """Return the constants that are numbers, tuples of numbers, or fields of a named tuple of numbers."""
+    """Return the constants that are numbers, or tuples of numbers."""
     found = []
     for package in TESTS:
         for info in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
@@ -95,9 +94,8 @@ def _of_module(module: ModuleType) -> Iterator[Constant]:
     for node in ast.parse(Path(str(module.__file__)).read_text()).body:
         for name in _names(node):
             value = vars(module)[name]
-            if name.strip("_").isupper() and _is_number(value):
-                fields = getattr(value, "_fields", (None,))
-                yield from (Constant(module.__name__, name, field) for field in fields)
+            if name.strip("_").isupper() and _is_number(value) and times(value, 2) != value and _has_number(node):
+                yield Constant(module.__name__, name)
 
 
 def _names(node: ast.stmt) -> list[str]:
@@ -106,16 +104,19 @@ def _names(node: ast.stmt) -> list[str]:
     return [one.id for target in node.targets for one in ast.walk(target) if isinstance(one, ast.Name)]
 
 
+def _has_number(node: ast.stmt) -> bool:
+    inner = {type(one) for one in ast.walk(node)}
+    return ast.Constant in inner and not inner & {ast.Attribute, ast.Call}
+
+
 def _is_number(value: object) -> bool:
     if isinstance(value, tuple):
         return bool(value) and all(map(_is_number, value))
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def times(value: Any, factor: float, field: str | None = None) -> Any:
-    """Return a number, or the numbers of a tuple or one of its fields, times a factor."""
-    if field is not None:
-        return value._replace(**{field: times(getattr(value, field), factor)})
+def times(value: Any, factor: float) -> Any:
+    """Return a number, or the numbers of a tuple, times a factor."""
     if isinstance(value, tuple):
         return tuple(times(one, factor) for one in value)
     return value * factor if isinstance(value, float) else int(value * factor)
@@ -131,7 +132,7 @@ class _Changed(importlib.machinery.SourceFileLoader):
         tree = ast.parse(data)
         constant, factor = self.change
         place = next(place for place, node in enumerate(tree.body) if constant.name in _names(node))
-        line = f"{constant.name} = __import__('constants').times({constant.name}, {factor}, {constant.field!r})"
+        line = f"{constant.name} = __import__('constants').times({constant.name}, {factor})"
         added = ast.parse(line).body
         for node in ast.walk(added[0]):
             ast.copy_location(node, tree.body[place])
@@ -233,15 +234,9 @@ class _First:
 
 
 def _failing(tests: str) -> str | None:
-    first = _First()
-    with (
-        Path(os.devnull).open("w") as nowhere,
-        contextlib.redirect_stdout(nowhere),
-        contextlib.redirect_stderr(nowhere),
-    ):
-        pytest.main(
-            ["-q", "-x", "-m", "not live and not slow", *(f"-pno:{name}" for name in IDLE), tests], plugins=[first]
-        )
+    first, plugins = _First(), [f"-pno:{name}" for name in IDLE]
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        pytest.main(["-q", "-x", "-m", "not live and not slow", *plugins, tests], plugins=[first])
     return first.test
 
 

@@ -208,9 +208,7 @@ def _run() -> Report:
         5, 200.0, kind=Kind.RESTORE, step=None, end_ns=T0 + 200 * SECOND + 840_000_000, path=saves[-1].path
     )
     return Report(
-        host="gpu-node-7",
-        watched=Watched(start_ns=T0, end_ns=T0 + 230 * SECOND),
-        checkpoints=(*saves, restore),
+        host="gpu-node-7", watched=Watched(start_ns=T0, end_ns=T0 + 230 * SECOND), checkpoints=(*saves, restore)
     )
 
 

@@ -133,10 +133,7 @@ def test_copies_that_were_left_out_are_counted(reports: dict[str, Report], zone:
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        (
-            {},
-            ("Found no checkpoint. `ckptprof doctor` shows what ckptprof can monitor on this host.\n"),
-        ),
+        ({}, ("Found no checkpoint. `ckptprof doctor` shows what ckptprof can monitor on this host.\n")),
         ({"copies_left_out": 1}, "Found no save or restore, only 1 copy. `ckptprof report --kind copy` lists them.\n"),
         (
             {"watched": Watched(start_ns=None, end_ns=None)},

@@ -89,8 +89,7 @@ def test_an_answer_is_bounded_in_time(reader: StoreReader, select: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "statement",
-    ["SELECT randomblob(1000000000)", endless("SELECT x, hex(zeroblob(100000)) FROM c ORDER BY -x")],
+    "statement", ["SELECT randomblob(1000000000)", endless("SELECT x, hex(zeroblob(100000)) FROM c ORDER BY -x")]
 )
 def test_an_answer_is_bounded_in_memory(reader: StoreReader, statement: str) -> None:
     """The process that asks does not grow without end, nor does the disk fill."""

@@ -283,8 +283,4 @@ def test_the_view_tells_risk_and_amplification(
         ).fetchall()
     person.close()
 
-    assert rows == [
-        ("incomplete", 2.0, 1.0, 1.5),
-        ("incomplete", None, 2.0, None),
-        ("incomplete", None, None, None),
-    ]
+    assert rows == [("incomplete", 2.0, 1.0, 1.5), ("incomplete", None, 2.0, None), ("incomplete", None, None, None)]

@@ -151,7 +151,7 @@ def test_memory_is_bounded_and_what_is_dropped_is_counted() -> None:
 @given(
     st.lists(
         st.tuples(st.integers(1, 40), st.one_of(st.none(), st.integers(0, (1 << 64) - 1))), min_size=1, max_size=60
-    ),
+    )
 )
 def test_steps_say_what_a_point_per_tick_would_say(ticks: list[tuple[int, int | None]]) -> None:
     """At each frame the last point at or before it has the value that the device had."""

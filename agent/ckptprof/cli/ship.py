@@ -24,7 +24,7 @@ ckptprof ship --to s3://bucket/ckptprof
 ckptprof ship --to /shared/ckptprof --hash-names /etc/ckptprof/site-key
 # What was shipped, and what was not
 ckptprof ship --status
-# As log records to an OpenTelemetry collector
+# As log records, traces and metrics to an OpenTelemetry collector
 ckptprof ship --to https://otel.example:4318
 """
 To = Annotated[
@@ -72,8 +72,9 @@ def command(
     stay on the node. The exit code is 6 if the store cannot be reached; the next run tries again.
 
     Credentials of a bucket are those of its SDK: environment, configuration files, or the role of the machine. It
-    needs the extra: pip install 'ckptprof[ship]'; a collector needs 'ckptprof[otel]', gets one log record for each
-    revision of a checkpoint, possibly twice, and a token from OTEL_EXPORTER_OTLP_HEADERS.
+    needs the extra: pip install 'ckptprof[ship]'; a collector needs 'ckptprof[otel]', gets one log record and one trace
+    for each revision of a checkpoint, possibly twice, metrics of each checkpoint, and a token from
+    OTEL_EXPORTER_OTLP_HEADERS; OTEL_METRICS_EXPORTER=none omits metrics (also LOGS, TRACES).
     """
     from ckptprof.store.location import path_of_database, path_to_read  # noqa: PLC0415 # `--help` needs none of these
 
@@ -110,7 +111,7 @@ def command(
 def _target(to: str) -> Callable[[], Target]:
     """Return what opens a target; raises UsageError for a URL that is none."""
     if to.startswith(("http://", "https://")):
-        from ckptprof.service.shipping.otel_logs import OtelCollector  # noqa: PLC0415 # an extra
+        from ckptprof.service.shipping.otel_collector import OtelCollector  # noqa: PLC0415 # an extra
 
         collector = OtelCollector(to)
         return lambda: collector

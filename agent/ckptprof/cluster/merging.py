@@ -23,10 +23,9 @@ from ckptprof.cluster.model import ClusterCheckpoint, NodePart, NodeRecord
 from ckptprof.cluster.runs import with_restorable
 from ckptprof.cluster.stragglers import describe_straggler, find_last_node, with_history
 from ckptprof.model import Checkpoint, Destination, Kind, Level, Mode, Moments, Pattern, Sent, Status, Watched
-from ckptprof.units import speed
+from ckptprof.units import NS, speed
 from ckptprof.verdicts import Cost, Verdict
 
-_NS = 1_000_000_000
 _Value = TypeVar("_Value", bound=Hashable)
 
 
@@ -100,8 +99,8 @@ def _merge_group(
         waited=waited,
         is_partial=expected_nodes is not None and len(parts) + len(waited) < expected_nodes,
         place=_place(group),
-        spread_seconds=None if spread is None else spread / _NS,
-        clock_bound_seconds=None if bound is None else bound / _NS,
+        spread_seconds=None if spread is None else spread / NS,
+        clock_bound_seconds=None if bound is None else bound / NS,
         is_within_clock_error=len(ends) > 1 and (bound is None or spread is None or spread <= bound),
         straggler=straggler,
     )
@@ -150,7 +149,7 @@ def _part(events: Sequence[TimedEvent], nodes: int) -> NodePart:
     lead = max(events, key=lambda one: (one.event.checkpoint.bytes, one.event.checkpoint.uid))
     first, every = lead.event.checkpoint, [one.event.checkpoint for one in events]
     stalls = [one.stall_ns for one in every if one.stall_ns is not None]
-    stall = max(stalls) / _NS if stalls else None
+    stall = max(stalls) / NS if stalls else None
     gpus = _gpus(first, nodes)
     return NodePart(
         host=lead.event.host,
@@ -159,8 +158,8 @@ def _part(events: Sequence[TimedEvent], nodes: int) -> NodePart:
         uid=first.uid,
         start_ns=min(one.start_ns for one in every),
         end_ns=max(one.end_ns for one in every),
-        ahead_seconds=None if lead.ahead_ns is None else lead.ahead_ns / _NS,
-        clock_bound_seconds=None if lead.bound_ns is None else lead.bound_ns / _NS,
+        ahead_seconds=None if lead.ahead_ns is None else lead.ahead_ns / NS,
+        clock_bound_seconds=None if lead.bound_ns is None else lead.bound_ns / NS,
         bytes=sum(one.bytes for one in every),
         files=sum(one.files for one in every),
         ranks=len({writer.pid if writer.rank is None else writer.rank for one in every for writer in one.writers}),

@@ -14,6 +14,7 @@ import msgspec
 from ckptprof.bounds import Amount, Count
 from ckptprof.cluster.clocks import TimedEvent
 from ckptprof.cluster.model import ClusterCheckpoint, NodePart, Straggler
+from ckptprof.units import NS
 from ckptprof.verdicts import Limit
 
 LEAST_EXCESS_NS = 1_000_000_000  # after the others: less is negligible
@@ -24,7 +25,6 @@ SLOW_SAVES = 3  # of these
 BEYOND_ITS_TURN = 2  # times as often as by chance
 MORE_BYTES = 1.1  # times those of the others: may explain the delay
 AS_FAST = 0.9  # of the rate of the others: counts as equally fast
-_NS = 1_000_000_000
 
 
 def find_last_node(group: Sequence[TimedEvent], bound_ns: int) -> tuple[str, int] | None:
@@ -68,11 +68,11 @@ def describe_straggler(host: str, excess_ns: int, parts: Sequence[NodePart]) -> 
     gpus = [part.gpus for part in others if part.gpus is not None]
     return Straggler(
         host=host,
-        excess_seconds=excess_ns / _NS,
+        excess_seconds=excess_ns / NS,
         limit=own.limit,
         bytes_ratio=more,
         is_by_size=more is not None and more >= MORE_BYTES and is_as_fast,
-        waited_gpu_seconds=excess_ns / _NS * sum(gpus) if gpus else None,
+        waited_gpu_seconds=excess_ns / NS * sum(gpus) if gpus else None,
         times=1,
         saves=1,
         is_slow=False,

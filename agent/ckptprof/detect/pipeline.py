@@ -25,13 +25,12 @@ from ckptprof.detect.world.starvation import FAR_BEHIND_NS
 from ckptprof.detect.world.world import World
 from ckptprof.model import Checkpoint
 from ckptprof.recording import Header
+from ckptprof.units import MS, NS
 from ckptprof_collectors.samples import Frame
 
 _EVALUATE_NS = 500_000_000
 _KEEP_NS = 120_000_000_000  # how long counters are retained, if nothing older is waiting
-_EDGE_RESOLUTION_NS = 1_000_000  # a smaller shift of an edge is no change
 _FORECAST_AGE_SHARE = 8  # an unfinished save is forecast again after an eighth of its age: a long save costs no more
-_PAUSE_FACTOR = 2  # times its longest pause
 _MAX_FORECAST_AGE_NS = PATIENCE_NS // 4  # at most: after a kill a save is joined to its last forecast
 _YOUNG_NS = 1_000_000_000  # many saves have ended by then, and need no forecast before
 _REUSE_NS = 1_000_000  # for each of its parts a forecast is reused for so long: it takes a twentieth of that
@@ -179,7 +178,7 @@ class Detector:
                 elif not in_haste:
                     age_ns = self._fed_ns - candidate.start_ns
                     due_ns = self._fed_ns + min(age_ns // _FORECAST_AGE_SHARE, _MAX_FORECAST_AGE_NS)
-                    pause_ns = max(CONCURRENT_NS, _PAUSE_FACTOR * _longest_pause_ns(candidate))
+                    pause_ns = max(CONCURRENT_NS, 2 * _longest_pause_ns(candidate))
                     pending = self._recogniser.forecast(candidate)
                     forecasts[name] = _Forecast(_fingerprint(candidate), due_ns, pause_ns, pending)
             self._world.recording_end_ns = recording_end_ns
@@ -327,10 +326,10 @@ def _is_open(candidate: Candidate) -> bool:
 def _fingerprint(candidate: Candidate) -> Hashable:
     """Return a value that changes with anything known of a candidate.
 
-    Edges from the wall clock move by microseconds while that is slewed.
+    Edges count in milliseconds: those from the wall clock move by microseconds while that is slewed.
     """
     facts_hash = sum(map(_fact_hash, candidate.parts))
-    edges = candidate.start_ns // _EDGE_RESOLUTION_NS, candidate.end_ns // _EDGE_RESOLUTION_NS
+    edges = candidate.start_ns * MS // NS, candidate.end_ns * MS // NS
     size = candidate.bytes, len(candidate.parts)
     return candidate.job, candidate.writes, candidate.parts[0].path, edges, size, candidate.committed_ns, facts_hash
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptprof.diagnose.causes import WORDS
-from ckptprof.diagnose.context import SLIGHT
+from ckptprof.diagnose.tolerances import SLIGHT
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import plural, seconds
 from ckptprof.verdicts import Headline, Limit, Verdict
 
 _PLAIN = frozenset({Limit.NONE, Limit.UNCLEAR})
-_EACH = 1e-9  # seconds: without any loss the most frequent remedy counts
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
@@ -36,17 +35,17 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     mine = [one for one, verdict in pairs if verdict.limit is limit]
     if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
         return _of_minor_limit(limit, mine, decided, whole)
-    remedies: dict[str, float] = {}  # weighted by lost time
+    remedies: dict[str, list[float]] = {}  # the time lost each time
     for one, verdict in pairs:
         if verdict.limit is limit and verdict.remedy is not None:
-            remedies[verdict.remedy] = remedies.get(verdict.remedy, 0.0) + lost_seconds(one) + _EACH
+            remedies.setdefault(verdict.remedy, []).append(lost_seconds(one))
     return Headline(
         limit=limit,
         seconds=sums[limit],
         share=sums[limit] / whole if whole > 0 else 0.0,
         count=len(mine),
         sentence=_sentence(limit, mine, decided),
-        remedy=max(remedies, key=lambda one: remedies[one], default=None),
+        remedy=max(remedies, key=lambda one: (sum(remedies[one]), len(remedies[one])), default=None),
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from ckptprof.diagnose.tolerances import SLIGHT
 from ckptprof.units import seconds
 from ckptprof.verdicts import Account, Limit
-
-_SLIGHT = 0.1  # of an account: a shorter wait for a CPU is not described
 
 
 class Cause(Enum):
@@ -139,6 +138,6 @@ class AttributedTime:
     @property
     def clause(self) -> str:
         """The text, with the time for which its work waited for a CPU."""
-        is_slight = self.runnable <= _SLIGHT * self.seconds
+        is_slight = self.runnable <= SLIGHT * self.seconds
         waits = "" if is_slight or self.limit is Limit.CPU else f", {seconds(self.runnable)} of this waiting for a CPU"
         return f"{self.text}{waits}"

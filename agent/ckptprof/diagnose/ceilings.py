@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from ckptprof.bounds import one_of
 
-FORMAT = 1  # of saved probes; other versions are left unchanged
 WRITE, READ = "write", "read"
 # Why a measure ended: all data transferred, time up, file system or quota full, a signal
 SIZE, TIME, FULL, STOPPED = "size", "time", "full", "stopped"
@@ -40,7 +39,7 @@ class Measure(msgspec.Struct, frozen=True, kw_only=True):
 class Ceilings(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one probe."""
 
-    format: int = FORMAT
+    format: Literal[1] = 1  # other versions are left unchanged
     version: str  # of ckptprof
     host: str
     at_ns: int  # wall clock, at its start

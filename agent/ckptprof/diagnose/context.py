@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
+from ckptprof.diagnose.tolerances import FEW, MOST, TICK_SECONDS
 from ckptprof.measures import ConnectionMeasure, DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure
 from ckptprof.model import Checkpoint, Kind
+from ckptprof.units import NS
 
-NS = 1e9
-MS = 1e3
-MOST = 0.5  # of a whole: at least half of its seconds or bytes
-SLIGHT = 0.1  # of a whole: less is negligible, and not reported
-MOMENT_SECONDS = 0.5  # less than a step of a large model
-_CLOCK_SECONDS = 1e-3  # rates over less time would show the resolution of the clock
-_FEW_REQUESTS = 8  # no mean of fewer
-_BYPASS_FACTOR = 2.0  # times the bytes counted by the kernel: headers add only a tenth
 _REMOTE_FS_TYPES = frozenset(
     {"nfs", "nfs4", "lustre", "ceph", "cifs", "smb3", "9p", "beegfs", "gpfs", "glusterfs", "wekafs"}
 )
@@ -30,8 +24,8 @@ def or_zero(value: float | None) -> float:
 
 
 def rate_of(amount: float, spent: float) -> float:
-    """Return an amount per second; less than a millisecond counts as one."""
-    return amount / max(spent, _CLOCK_SECONDS)
+    """Return an amount per second; less than a tick counts as one."""
+    return amount / max(spent, TICK_SECONDS)
 
 
 def seconds(value_ns: int | None) -> float | None:
@@ -136,8 +130,8 @@ class CheckpointContext:
 
     @property
     def request_bytes(self) -> float | None:
-        """Mean request size of the device; None for fewer than eight requests."""
-        if not self.device_operations or self.device_operations < _FEW_REQUESTS:
+        """Mean request size of the device; None for a few requests."""
+        if not self.device_operations or self.device_operations < FEW:
             return None
         return or_zero(self.device_bytes) / self.device_operations
 
@@ -244,11 +238,11 @@ class CheckpointContext:
         return [one for one in ports if one.name in named or one.interface in named] or ports
 
     def _bytes_over(self, link: LinkMeasure) -> float:
-        """Return the traffic of a link in bytes; the kernel does not count RoCE and the like, the driver does."""
+        """Return the traffic of a link in bytes; the driver counts RoCE and the like, too."""
         kernel, wire = link.received_bytes, link.wire_received_bytes
         if self.is_save:
             kernel, wire = link.sent_bytes, link.wire_sent_bytes
-        return max(kernel, or_zero(wire) if or_zero(wire) > _BYPASS_FACTOR * kernel else 0)
+        return max(kernel, or_zero(wire))
 
     def _own_bytes(self, link: LinkMeasure) -> float:
         """Return the traffic of a link in bytes; kernel bypass counts for the RDMA port alone."""

@@ -9,12 +9,12 @@ import msgspec
 from ckptprof.diagnose import tiers
 from ckptprof.diagnose.accounts.accounts import Accounting, account
 from ckptprof.diagnose.ceilings import Ceilings
-from ckptprof.diagnose.context import MOST, NS, CheckpointContext, gather_context, seconds
+from ckptprof.diagnose.context import CheckpointContext, gather_context, seconds
+from ckptprof.diagnose.tolerances import MOST, TICK_SECONDS
 from ckptprof.diagnose.verdict.verdict import verdict
 from ckptprof.model import Checkpoint, Kind, Mode, Status
+from ckptprof.units import NS
 from ckptprof.verdicts import Cost
-
-_TICK_SECONDS = 0.02  # of busy time, which the kernel counts in ticks: rates over shorter times are noise
 
 
 def diagnose(
@@ -107,7 +107,7 @@ def durable_bytes_per_second(context: CheckpointContext) -> float | None:
 
 def _written_back(context: CheckpointContext) -> float | None:
     written, busy = context.measures.written_back_bytes, seconds(context.measures.written_back_ns)
-    if written is None or busy is None or busy < _TICK_SECONDS or written < MOST * context.checkpoint.bytes:
+    if written is None or busy is None or busy < TICK_SECONDS or written < MOST * context.checkpoint.bytes:
         return None
     limits = [one.throttled_bytes_per_second for one in context.measures.devices]
     return min([written / busy, *(limit for limit in limits if limit)])

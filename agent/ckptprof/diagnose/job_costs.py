@@ -6,13 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from ckptprof import figures
 from ckptprof.diagnose import tiers
-from ckptprof.diagnose.context import NS, or_zero
+from ckptprof.diagnose.context import or_zero
+from ckptprof.diagnose.tolerances import FIELD_MEAN_SHARE, FIELD_MOST_SHARE, SNIA_SHARE
 from ckptprof.model import Checkpoint, Kind
+from ckptprof.units import GIB, NS
 from ckptprof.verdicts import DirectionCost, JobCost
-
-SNIA_SHARE = 0.05  # checkpointing takes less than 5 % of the time in training
-_GIB = 1 << 30
-FIELD_SHARES = (0.12, 0.43)  # average and maximum (Maeng et al. 2021)
 
 
 def job_costs(checkpoints: Sequence[Checkpoint], run_seconds: float | None = None) -> tuple[JobCost, ...]:
@@ -65,12 +63,11 @@ def saves_share(cost: JobCost) -> float | None:
 
 def share_text(share: float) -> str:
     """Compare a share of the run with SNIA's limit and reported values, in words."""
-    mean, worst = FIELD_SHARES
     if share <= SNIA_SHARE:
         return "within SNIA's limit of 5 %"
-    if share <= mean:
+    if share <= FIELD_MEAN_SHARE:
         return "above SNIA's limit of 5 %, below the field average of 12 %"
-    if share <= worst:
+    if share <= FIELD_MOST_SHARE:
         return "above the field average of 12 %, below the reported maximum of 43 %"
     return "above the reported maximum of 43 %"
 
@@ -95,7 +92,7 @@ def _direction(mine: list[Checkpoint], gpus: int | None) -> DirectionCost | None
         mean_seconds=sum(lengths) / len(lengths) if lengths else None,
         max_seconds=max(lengths, default=None),
         bytes_per_second=speed,
-        gibibytes_per_second=speed / _GIB if speed is not None else None,
+        gibibytes_per_second=speed / GIB if speed is not None else None,
         bytes_per_second_per_gpu=each,
         tier=tiers.word(mine[0].kind, each),
         ceiling_share=figures.median(shares) if shares else None,
@@ -118,8 +115,8 @@ def _span(mine: list[Checkpoint], stall: float | None) -> float | None:
     """
     if len(mine) < 2 or not any(one.kind is Kind.SAVE for one in mine):
         return None
-    ends = [one.end_ns / NS for one in mine]
+    ends_ns = [float(one.end_ns - mine[0].start_ns) for one in mine]
     if mine[-1].kind is Kind.SAVE and (apart := figures.intervals_seconds(mine)):
-        ends.append(mine[-1].start_ns / NS + figures.median(apart))
-    length = max(max(ends) - mine[0].start_ns / NS, stall or 0.0)
+        ends_ns.append(mine[-1].start_ns - mine[0].start_ns + figures.median(apart) * NS)
+    length = max(max(ends_ns) / NS, stall or 0.0)
     return length if length > 0 else None

@@ -15,10 +15,11 @@ from prometheus_client.core import Metric
 from ckptprof.export.columns import MetricColumn, collect, unlabelled
 from ckptprof.export.labels import UNKNOWN, Names
 from ckptprof.export.newest_saves import NewestSave
-from ckptprof.model import Checkpoint, Kind, Status
+from ckptprof.model import Checkpoint, Kind, Medium, Status
 from ckptprof.verdicts import Limit, Verdict
 
 FRAMEWORKS_CAP = 24
+STORAGES_CAP = 4
 DURATION_BOUNDS_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400)
 CACHES = ("cold", "warm", "partly")
 REMEMBERED_CHECKPOINTS = 512  # whose counted values are retained, so that a revision adds the difference
@@ -140,7 +141,7 @@ class CheckpointFamilies:
     """Families of checkpoints; counters by kind start at zero, so that `rate()` includes the first one."""
 
     def __init__(self, registry: CollectorRegistry, bounds: Sequence[float] = DURATION_BOUNDS_SECONDS) -> None:
-        self.frameworks = Names(FRAMEWORKS_CAP)
+        self.frameworks, self.storages = Names(FRAMEWORKS_CAP), Names(STORAGES_CAP)
         self._count = Counter(
             "ckptprof_checkpoints_total", "Checkpoints observed.", ["kind", "framework", "pattern"], registry=registry
         )
@@ -153,6 +154,7 @@ class CheckpointFamilies:
         registry.register(self)
         self._course = _CourseFamilies(registry)
         self._diagnosis = DiagnosisFamilies(registry)
+        self._storage = _StorageFamilies(registry, self.storages)
         self._newest = NewestSave()
         registry.register(self._newest)
         self._duration = Histogram(
@@ -179,13 +181,14 @@ class CheckpointFamilies:
                 del self._reported[next(iter(self._reported))]
         self._reported[checkpoint.uid] = counted
         self._newest.add(checkpoint)
+        before = earlier or _CountedValues()
         if checkpoint.kind is Kind.SAVE:
-            self._course.more(counted, earlier or _CountedValues())
+            self._course.more(counted, before)
             if checkpoint.at_risk_ns is not None and checkpoint.end_ns >= self._risk_ns:
                 self._risk_ns = checkpoint.end_ns
                 self._at_risk_ns = checkpoint.at_risk_ns
+            self._storage.add(checkpoint, is_first=earlier is None, stall_ns=counted.stall_ns - before.stall_ns)
         if checkpoint.kind is not Kind.COPY:
-            before = earlier or _CountedValues()
             self._diagnosis.add(
                 checkpoint, first=counted.diagnosed and not before.diagnosed,
                 gpu_seconds=counted.gpu_seconds - before.gpu_seconds,
@@ -254,6 +257,30 @@ class _CourseFamilies:
             (self._at_risk, counted.at_risk_ns, earlier.at_risk_ns, 1e-9),
         ):
             counter.inc(max(0, now - before) * unit)  # counters never decrease
+
+
+class _StorageFamilies:
+    """Saves by the type of their file system, so that a fleet compares its storage systems."""
+
+    def __init__(self, registry: CollectorRegistry, names: Names) -> None:
+        self._names = names
+        self._seconds, self._bytes, self._stall = (
+            Counter(f"ckptprof_storage_{name}", text, ["storage"], registry=registry)
+            for name, text in (
+                ("save_seconds_total", "Duration of all saves, by the type of their file system."),
+                ("saved_bytes_total", "Bytes of all saves, by the type of their file system."),
+                ("stall_seconds_total", "Time for which saves blocked training, by the type of their file system."),
+            )
+        )
+
+    def add(self, save: Checkpoint, *, is_first: bool, stall_ns: int) -> None:
+        mount = None if save.measures is None else save.measures.mount
+        on_files = UNKNOWN if mount is None else mount.fs_type
+        storage = self._names.admit("object store" if save.medium is Medium.OBJECT else on_files)
+        if is_first:
+            self._seconds.labels(storage).inc(_seconds(save))
+            self._bytes.labels(storage).inc(max(0, save.bytes))
+        self._stall.labels(storage).inc(max(0, stall_ns) * 1e-9)
 
 
 def _counted(checkpoint: Checkpoint, earlier: _CountedValues | None) -> _CountedValues:

@@ -167,7 +167,8 @@ MINIMAL = frozenset(
         "last_checkpoint_at_risk_seconds", "last_checkpoint_bytes", "last_checkpoint_duration_seconds",
         "last_checkpoint_expected_seconds", "last_checkpoint_limit", "last_checkpoint_path_seconds",
         "last_checkpoint_timestamp_seconds", "newest_restorable_step", "newest_restorable_timestamp_seconds",
-        "sampler_dropped_frames", "sampler_starved_seconds", "trace_active", "trace_lost_operations",
+        "sampler_dropped_frames", "sampler_starved_seconds", "storage_save_seconds", "storage_saved_bytes",
+        "storage_stall_seconds", "trace_active", "trace_lost_operations",
         "recorder_dropped_frames", "recorder_detection_faults", "sampler_restarts", "samplers_stuck", "store_errors",
         "store_damaged", "cpu_seconds", "resident_memory_bytes",
     )

@@ -212,6 +212,7 @@ class Metrics(Collector):
         dropped = {
             **{table.subsystem: table.dropped for table in self._tables.values()},
             "framework": self._checkpoints.frameworks.refused,
+            "storage": self._checkpoints.storages.refused,
             "collector": self._collectors.names.refused,
         }
         if self._jobs is not None:

@@ -27,12 +27,12 @@ from ckptprof.fleet import files, schema
 from ckptprof.fleet.files import FleetFiles
 from ckptprof.fleet.questions import FleetDatabase, translated_errors
 from ckptprof.model import Watched
+from ckptprof.units import DAY_SECONDS, NS
 
 FILE_BYTES = 128 << 20  # about, of a day's files
 MAX_INBOX_FILE_BYTES = 64 << 20  # a node writes a thousandth of it
 _FILES_AT_ONCE = 512
 _STAGED_ROWS = 100_000
-_DAY_NS = 86_400_000_000_000
 _ROWS_PER_FETCH = 2000
 JOINED = b"ckptprof.joined"  # in the metadata of cluster_checkpoints: the files of days that it is made of
 JOIN_KEY = 'coalesce(run."key", place."key", node)'  # what is joined has the same
@@ -172,7 +172,7 @@ def neighbours(day: str) -> list[str]:
 @translated_errors()
 def compact(store: FleetFiles, *, keep_days: int | None, now_ns: int, progress: Callable[[str], object]) -> Compacted:
     """Merge all inboxes; raises StoreError, NothingFoundError. Of two runs at once one may fail, and loses nothing."""
-    oldest = None if keep_days is None else day_of(now_ns - keep_days * _DAY_NS)
+    oldest = None if keep_days is None else day_of(now_ns - keep_days * DAY_SECONDS * NS)
     with TemporaryDirectory(prefix="ckptprof-compact-") as folder:
         return _Compaction(store, Path(folder), oldest, progress).run()
 

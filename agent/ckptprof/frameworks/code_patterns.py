@@ -25,6 +25,9 @@ SAVE_WORDS = frozenset(
     ("save", "saves", "saving", "saver", "savez", "checkpoint", "checkpoints", "checkpointer", "checkpointing", "ckpt",
      "snapshot", "persist", "serialize", "serialization")
 )  # fmt: skip
+EVALUATION_WORDS = frozenset(
+    ("eval", "evaluate", "evaluation", "validate", "validation", "test", "score", "predict", "infer", "generate")
+)
 
 # such words without a save: tensors retained for the backward pass, and recomputed layers
 TENSOR_HOOKS = re.compile(r"save_for_backward|saved_tensors|save_on_cpu|saved_activ")

@@ -62,7 +62,7 @@ OTHER_TOOLS = frozenset(
     (
         "pip", "pip3", "uv", "poetry", "pdm", "conda", "conda-build", "mamba", "micromamba", "pixi", "apt", "apt-get",
         "apt-key", "aptitude", "dpkg", "dpkg-deb", "dnf", "yum", "rpm", "zypper", "pacman", "apk", "snapd", "brew",
-        "npm", "npx", "pnpm", "yarn", "node", "bun", "deno", "cargo", "rustc", "go", "gradle", "mvn", "bazel", "ninja",
+        "npm", "npx", "pnpm", "yarn", "cargo", "rustc", "go", "gradle", "mvn", "bazel", "ninja",
         "make", "cmake", "cc1", "cc1plus", "cc1obj", "collect2", "gcc", "g++", "clang", "clang++", "ld", "ld.gold",
         "ld.lld", "lld", "mold", "as", "ar", "ranlib", "strip", "objcopy", "nvcc", "cicc", "ptxas", "fatbinary",
         "ccache", "sccache", "distcc", "tsc", "esbuild", "webpack", "postgres", "postmaster", "pg_dump", "pg_restore",

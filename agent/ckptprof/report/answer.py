@@ -144,7 +144,8 @@ def _advise_fewer_saves(every: Sequence[JobCost]) -> dict[str, str]:
 
 
 def _most_blocked(every: Sequence[JobCost]) -> JobCost | None:
-    from ckptprof.diagnose.job_costs import SNIA_SHARE, saves_share  # noqa: PLC0415 # see above
+    from ckptprof.diagnose.job_costs import saves_share  # noqa: PLC0415 # see above
+    from ckptprof.diagnose.tolerances import SNIA_SHARE  # noqa: PLC0415 # likewise
 
     shares = [(share, one) for one in every if (share := saves_share(one)) is not None and share > SNIA_SHARE]
     return max(shares, key=lambda pair: (pair[0], pair[1].job), default=(0.0, None))[1]

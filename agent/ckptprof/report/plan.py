@@ -5,7 +5,6 @@ from __future__ import annotations
 from ckptprof import units
 from ckptprof.diagnose.plan.basis import Origin, SourcedFigure
 from ckptprof.diagnose.plan.checkpoint_plan import (
-    DAY_SECONDS,
     Advice,
     CheckpointPlan,
     IntervalRule,
@@ -22,7 +21,6 @@ _RULES_TITLE = (
     "Rules (M: time between failures, C: cost of a save, R: recovery, T: interval; STALL: share of T, REDONE and LOST: "
     "share of the whole time)"
 )
-_NS = 1_000_000_000
 _SAME_INTERVAL = 0.1  # of an interval: rules that differ by less say the same
 
 
@@ -192,7 +190,7 @@ def _filling(plan: CheckpointPlan) -> list[tuple[str, str]]:
         return [("Directory", f"{free}: this job never fills it")]
     if not filling.fitting:
         return [("Directory", f"{units.size(filling.free_bytes)} free: not enough for one checkpoint")]
-    days = filling.full_after_seconds / DAY_SECONDS
+    days = filling.full_after_seconds / units.DAY_SECONDS
     after = f"{days:,.1f} days" if days >= 2 else _seconds(filling.full_after_seconds)
     return [("Directory", f"{free}: full after {after}, when the next save does not fit")]
 
@@ -221,4 +219,4 @@ def _share(share: float) -> str:
 
 
 def _seconds(value: float) -> str:
-    return units.duration(value * _NS)
+    return units.duration(value * units.NS)

@@ -140,19 +140,17 @@ def _convert(converter: Callable[[Any], Any] | None, value: Any) -> Any:
 
 
 def _view(raw: Connection, name: str) -> sa.TableClause:
-    """Return a view with the types of its columns; SQLite has none for an expression: most are numbers."""
-    columns = raw.execute("SELECT name, type FROM pragma_table_info(?)", (name,)).fetchall()
-    return sa.table(name, *(sa.column(one, _VIEW_TYPES.get(one) or _VIEW_TYPES.get(kind)) for one, kind in columns))
+    """Return a view; a column has the type of the tables' columns of its name, an expression is a number."""
+    columns = raw.execute("SELECT name FROM pragma_table_info(?)", (name,)).fetchall()
+    return sa.table(name, *(sa.column(one, _TYPES.get(one, sa.REAL())) for (one,) in columns))
 
 
 _CONVERTERS: dict[ValueKind, Callable[[Any], Any]] = {
     "truth": bool,
     "time": lambda seconds: _EPOCH + timedelta(seconds=seconds),
 }
-_VIEW_TYPES: dict[str, sa.types.TypeEngine[Any]] = {
-    "INTEGER": sa.Integer(), "REAL": sa.REAL(), "TEXT": sa.Text(), "": sa.REAL(),
-    "limited_by": sa.Text(), "text": sa.Text(), "clean": sa.Boolean(),
-}  # fmt: skip
+_TYPES = {one.name: one.type for table in schema.metadata.tables.values() for one in table.c}
+_TYPES["limited_by"] = _TYPES["limit"]  # `limit` is a keyword of SQL
 _TABLES: dict[str, Any] = {
     "checkpoints": schema.checkpoints,
     "writers": schema.writers,

@@ -27,6 +27,7 @@ from ckptprof.store.series.blocks import BlockError, encode
 from ckptprof.store.series.strips import MINUTE_NS, Strip, block_id
 from ckptprof.store.sql import compiled
 from ckptprof.store.timeline import Window
+from ckptprof.units import MS, NS
 
 __all__ = ["Retention", "StoreDamagedError", "StoreFullError", "StoreWriter"]
 
@@ -36,7 +37,6 @@ _BALLAST_BYTES = 8 << 20
 _MAX_LOG_BYTES = 8 << 20  # of the log when it restarts; included in the limit of the database
 _FAST_COMPRESSION = 1  # zlib's level for minutes: they are recompressed after their hour
 _SHARE_DROPPED_WHEN_FULL = 0.05
-_NS_PER_MS = 1_000_000
 
 _Result = TypeVar("_Result")
 
@@ -318,5 +318,5 @@ def _continue_change_numbers(connection: Connection) -> None:
     """Start change numbers at the current time: above those of the damaged database, which may have been shipped."""
     with transaction(connection):
         connection.execute("DELETE FROM sqlite_sequence WHERE name = 'outbox'")
-        newest = time.time_ns() // _NS_PER_MS
+        newest = time.time_ns() * MS // NS
         connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('outbox', ?)", (newest,))

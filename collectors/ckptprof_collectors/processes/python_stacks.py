@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import msgspec
@@ -31,6 +32,7 @@ from ckptprof_collectors.samples import StackSample, ThreadStack, text
 NAME = "stacks"
 TIMEOUT_SECONDS = 2.0
 MAX_OUTPUT_BYTES = 4 << 20
+MAX_SAMPLES = 512  # not consumed yet
 MAX_THREADS = 64
 MAX_FRAMES = 64  # of one thread: the innermost, and as many of the outermost
 MAX_NAME = 256  # characters of a function or file
@@ -63,6 +65,7 @@ class StackDump(NamedTuple):
     complaint: str  # why it failed
     cost_ns: int  # CPU time
     read_ns: int  # CLOCK_MONOTONIC, estimated time of reading the stacks
+    start_ns: int  # CLOCK_MONOTONIC
     is_unkillable: bool = False  # py-spy cannot be killed
 
 
@@ -85,7 +88,7 @@ class StackSampler:
         """`program`: of `find_program`. The thread starts with the first request."""
         self._program = program
         self._requests: queue.Queue[tuple[int, int] | None] = queue.Queue(1)
-        self._samples: deque[StackSample] = deque(maxlen=64)
+        self._samples: deque[StackSample] = deque(maxlen=MAX_SAMPLES)
         self._thread: threading.Thread | None = None
         self._failed: dict[tuple[int, int], int] = {}
         self.busy = False
@@ -146,17 +149,26 @@ class StackSampler:
             return
         self.samples += 1
         try:
-            found = run_py_spy(self._program, pid)
+            found = self.run_program(self._program, pid)
         except OSError as error:
             self._fail((pid, start_ticks), f"py-spy cannot be started: {error.strerror}")
             return
         self.cost_ns += found.cost_ns
-        threads = parse(found.raw)
-        if not threads:
+        samples = self.parse_output(found, pid, start_ticks)
+        if not samples:
             self._fail((pid, start_ticks), found.complaint or "py-spy printed nothing", for_good=found.is_unkillable)
             return
         self._failed.pop((pid, start_ticks), None)
-        self._samples.append(StackSample(found.read_ns, pid, start_ticks, found.cost_ns, threads))
+        self._samples.extend(samples)
+
+    def run_program(self, program: str, pid: int) -> StackDump:
+        """Run py-spy once. Raises OSError if it cannot be started."""
+        return run_py_spy(program, pid)
+
+    def parse_output(self, found: StackDump, pid: int, start_ticks: int) -> list[StackSample]:
+        """Parse its output; empty if it failed."""
+        threads = parse(found.raw)
+        return [StackSample(found.read_ns, pid, start_ticks, found.cost_ns, threads)] if threads else []
 
     def _fail(self, process: tuple[int, int], complaint: str, *, for_good: bool = False) -> None:
         self.failures += 1
@@ -175,20 +187,31 @@ class StackSampler:
                 self._requests.put_nowait(None)
 
 
-def run_py_spy(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECONDS) -> StackDump:
-    """Run it once. Raises OSError if it cannot be started."""
+def run_py_spy(
+    program: str,
+    pid: int,
+    arguments: tuple[str, ...] = ("dump", "--json", "--nonblocking"),
+    *,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    on_start: Callable[[int], None] = lambda _: None,
+) -> StackDump:
+    """Run it once; `on_start` gets its pid. What it prints or writes to descriptor 3 is its output.
+
+    Raises OSError if it cannot be started.
+    """
     start_ns = time.monotonic_ns()
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
     err_read, err_write = os.pipe2(os.O_CLOEXEC)
     try:
         child = os.posix_spawn(
             program,
-            [program, "dump", "--pid", str(pid), "--json", "--nonblocking"],
+            [program, *arguments, "--pid", str(pid)],
             {"LC_ALL": "C.UTF-8", "PATH": os.defpath},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, out_write, 1),
                 (os.POSIX_SPAWN_DUP2, err_write, 2),
+                (os.POSIX_SPAWN_DUP2, err_write if "-o" in arguments else out_write, 1),
+                (os.POSIX_SPAWN_DUP2, out_write, 3),
             ],
             setpgroup=0,  # signals of a terminal's keys are not for it
             setsigmask=[],
@@ -201,6 +224,7 @@ def run_py_spy(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECON
     finally:
         os.close(out_write)
         os.close(err_write)
+    on_start(child)
     with contextlib.suppress(OSError):  # a sandbox may refuse it
         os.setpriority(os.PRIO_PROCESS, child, NICENESS)
     try:
@@ -216,14 +240,14 @@ def run_py_spy(program: str, pid: int, *, timeout_seconds: float = TIMEOUT_SECON
         ABANDONED.add(NAME, lambda: reap(child), user=BLOCKING_PROCESSES.user_of(pid))
         hangs = uninterruptible_sleep(child) is not None
         return StackDump(
-            b"", f"process {pid}: {_UNKILLABLE}" if hangs else "py-spy does not end", 0, read_ns, is_unkillable=hangs
+            b"", f"process {pid}: {_UNKILLABLE}" if hangs else "py-spy does not end", 0, read_ns, start_ns, hangs
         )
     status, usage = ended
     cost_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
     if not done:
         complaint = f"py-spy did not finish within {timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB"
-        return StackDump(b"", complaint, cost_ns, read_ns)
-    return StackDump(b"", _complaint(errors), cost_ns, read_ns) if status else StackDump(raw, "", cost_ns, read_ns)
+        return StackDump(b"", complaint, cost_ns, read_ns, start_ns)
+    return StackDump(b"" if status else raw, _complaint(errors) if status else "", cost_ns, read_ns, start_ns)
 
 
 def _drain(out: int, err: int, deadline: float) -> tuple[bool, bytes, bytes, int]:
@@ -261,17 +285,20 @@ def parse(raw: bytes) -> tuple[ThreadStack, ...]:
         return ()
     return tuple(
         ThreadStack(
-            thread.os_thread_id, _bounded_name(thread.thread_name or "") or None, thread.active, _frames(thread)
+            thread.os_thread_id,
+            _bounded_name(thread.thread_name or "") or None,
+            thread.active,
+            bounded_frames([(frame.name, frame.filename, frame.line) for frame in thread.frames]),
         )
         for thread in threads[:MAX_THREADS]
     )
 
 
-def _frames(thread: _PySpyThread) -> tuple[tuple[str, str, int], ...]:
-    frames = thread.frames
+def bounded_frames(frames: list[tuple[str, str, int]]) -> tuple[tuple[str, str, int], ...]:
+    """Bound the frames of a thread, innermost first."""
     if len(frames) > 2 * MAX_FRAMES:
         frames = frames[:MAX_FRAMES] + frames[-MAX_FRAMES:]
-    return tuple((_bounded_name(frame.name), _bounded_name(frame.filename), frame.line) for frame in frames)
+    return tuple((_bounded_name(name), _bounded_name(file), line) for name, file, line in frames)
 
 
 def _bounded_name(name: str) -> str:

@@ -22,6 +22,7 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import python_stacks
 from ckptprof_collectors.processes.process import Process
 from ckptprof_collectors.processes.python_stacks import StackSampler, find_program, parse, run_py_spy
+from ckptprof_collectors.processes.stack_profile import StackProfiler
 
 PROGRAM = find_program() or ""
 needs_it = pytest.mark.skipif(not PROGRAM, reason="py-spy is not installed")
@@ -92,6 +93,69 @@ def test_a_look_does_not_stop_its_target() -> None:
     assert states
     assert not {state for state, _ in states} & {"T", "t"}
     assert {tracer for _, tracer in states} == {"0"}
+
+
+PROFILED = f"""
+import time
+def train():
+    open({{gate!r}}).read()
+def save():
+    print(time.monotonic_ns(), flush=True)
+    time.sleep({LIFETIME})
+train()
+save()
+"""
+
+
+@needs_it
+def test_a_profile_shows_when_a_thread_went_on_to_another_line(tmp_path: Path) -> None:
+    """Of its main thread, once it is ended."""
+    os.mkfifo(tmp_path / "gate")
+    script = PROFILED.format(gate=str(tmp_path / "gate"))
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        profiler, process = StackProfiler(PROGRAM), Process(KernelFs(), child.pid)
+
+        def profiled() -> list[python_stacks.StackSample]:
+            assert profiler.request(process)
+            wait_until(lambda: profiler._pidfd >= 0)
+            time.sleep(0.5)  # without a sample by then it is tried again
+            profiler.stop()
+            wait_until(lambda: not profiler.busy)
+            return profiler.consume()
+
+        samples: list[python_stacks.StackSample] = []
+        wait_until(lambda: samples.extend(profiled()) or samples)
+        (tmp_path / "gate").write_text("")
+        saves_ns, before = int(child.stdout.readline()), len(samples)
+        wait_until(lambda: samples.extend(profiled()) or len(samples) > before)
+        child.kill()
+
+    frames = [(sample.at_ns < saves_ns, sample.threads[0].frames) for sample in samples]
+    assert {(early, stack[0][0]) for early, stack in frames} == {(True, "train"), (False, "save")}
+    assert {stack[-1][0] for _, stack in frames} == {"<module>"}
+
+
+TRACE = (
+    '[{"name":"thread (7): MainThread","ph":"B","tid":1,"ts":100000,"args":{"filename":"","line":0}},'
+    '{"name":"f","ph":"B","tid":1,"ts":100000,"args":{"filename":"f.py","line":1}},'
+    '{"name":"other","ph":"B","tid":2,"ts":200000,"args":{"filename":"f.py","line":9}},'
+    '{"name":"f","ph":"E","tid":1,"ts":2100000,"args":{"filename":"f.py","line":1}},'
+    '{"name":"g","ph":"B","tid":1,"ts":2100000,"args":{"filename":"f.py","line":5}}]'
+)
+
+
+def test_a_profile_is_printed_where_its_stacks_change() -> None:
+    """Each stack has its first sample, and two intervals before the next: it changed half-way, on average."""
+    dump = python_stacks.StackDump(TRACE.encode(), "", 0, 0, 1_000_000_000)
+
+    samples = StackProfiler(PROGRAM).parse_output(dump, 7, 3)
+
+    assert [(one.at_ns // 1_000_000, one.threads[0].frames) for one in samples] == [
+        (1100, (("f", "f.py", 1),)),
+        (2850, (("f", "f.py", 1),)),
+        (3100, (("g", "f.py", 5),)),
+    ]
 
 
 def test_only_one_look_is_taken_at_a_time(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
-from ckptprof.detect.describe.stall import Stall
+from ckptprof.detect.describe.stall import Stall, blocked_intervals
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -1105,6 +1105,66 @@ def test_who_kept_memory_of_an_earlier_save_may_build_the_next_one_unseen() -> N
     ]
 
 
+def profiled(
+    actor: Actor, until_s: float, *places: tuple[float, tuple[tuple[str, str, int], ...]]
+) -> list[tuple[float, Sample]]:
+    """Return what a profile shows of each place from a second on, eight times a second; it comes at its end."""
+    found = []
+    for (since_s, frames), (next_s, _) in itertools.pairwise([*places, (until_s, ())]):
+        for count in range(int((next_s - since_s) * 8)):
+            _, sample = stacks(actor, since_s + count / 8, frames)
+            found.append((until_s, msgspec.structs.replace(sample, cost_ns=0)))
+    return found
+
+
+def test_a_profile_of_its_stack_shows_since_when_it_prepared_a_save() -> None:
+    """Two saves with a digest before the first byte; of the third nothing was sampled, so its stall is unknown."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    for at_s, step in ((3.0, 1), (7.0, 2), (11.0, 3)):
+        stage.write(trainer, f"/ckpt/step_{step}.pt", at_s, 0.4, 200 * MIB)
+        if step < 3:
+            digests = at_s - 1.0, (("digest", "/job/train.py", 44), ("main", "/job/train.py", 90))
+            stage.extra += profiled(
+                trainer, at_s + 1.2, (at_s - 2.5, LOOP), digests, (at_s, SAVING), (at_s + 0.4, LOOP)
+            )
+    stage.extra += times(trainer)
+
+    first, second, third = detect(stage)
+
+    assert [seconds(one) for one in (first, second)] == pytest.approx([1.4, 1.4], abs=0.15)
+    assert (third.mode, third.stall_ns) == (Mode.SYNC, None)
+    assert "its stacks were not sampled" in " ".join(third.limitations)
+
+
+def test_memory_that_grows_while_its_stack_is_training_is_none_of_the_save() -> None:
+    """It allocates for its next steps."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 6.0, 0.4, 200 * MIB)
+    stage.extra += times(trainer)
+    stage.extra += profiled(trainer, 7.0, (1.0, LOOP), (6.0, SAVING), (6.4, LOOP))
+
+    (checkpoint,) = detect(stage, growing(stage.frames(FOR_SECONDS), ((4.0, 6.0, 200 * MIB),)))
+
+    assert seconds(checkpoint) == pytest.approx(0.4, abs=0.15)
+
+
+def test_what_a_thread_then_writes_is_prepared_before() -> None:
+    """The training thread takes a digest, starts the thread, and trains on."""
+    stage = Stage(trace=True)
+    trainer = stage.process()
+    stage.write(trainer, "/ckpt/step_1.pt", 6.0, 1.0, 200 * MIB)
+    stage.extra += times(trainer)
+    digests = (("digest", "/job/train.py", 44), ("main", "/job/train.py", 90))
+    stage.extra += profiled(trainer, 8.0, (1.0, LOOP), (5.0, digests), (5.9, LOOP))
+
+    (checkpoint,) = detect(stage, by_thread(stage.frames(FOR_SECONDS), trainer.pid))
+
+    assert checkpoint.mode is Mode.ASYNC
+    assert seconds(checkpoint) == pytest.approx(0.9, abs=0.15)
+
+
 @pytest.mark.parametrize(("trace", "program"), [*itertools.product([True, False], ["python3", "cp", "rsync"])])
 def test_who_waits_for_a_child_that_carries_its_files_is_held_until_that_is_done(*, trace: bool, program: str) -> None:
     """A child takes each save from scratch to a store, and fetches the last one: one save or restore, of the store."""
@@ -1169,3 +1229,10 @@ def test_the_time_in_which_a_part_of_the_save_arrived_is_blocked(received_mib: i
     stall_ns, blocked = stall.including_before_save(before, candidate)
 
     assert (stall_ns, list(blocked)) == (stall_s * SECOND_NS, [(last_ns - stall_s * SECOND_NS, last_ns)])
+
+
+def test_so_many_intervals_of_one_save_are_kept_or_none() -> None:
+    """All or nothing: a part of them would not add up to the stall."""
+    spans = [(at, at + 1) for at in range(0, 80, 2)]
+
+    assert [len(blocked_intervals(spans[:count], count)) for count in (20, 32, 33, 40)] == [20, 32, 0, 0]

@@ -383,15 +383,9 @@ def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(given: float, saves: 
     for number in range(3):
         at_s, folder = 5.0 + 6 * number, f"/ckpt/step_{number}"
         tool = stage.process(
-            200 + number,
-            born_s=at_s - 1.0,
-            start_ticks=600_000 + number,
-            exit_s=at_s + 1.2,
-            parent_pid=100,
-            comm="split",
-            program="split",
-            runtimes=(),
-        )
+            200 + number, born_s=at_s - 1.0, start_ticks=600_000 + number, exit_s=at_s + 1.2, parent_pid=100,
+            comm="split", program="split", runtimes=(),
+        )  # fmt: skip
         stage.write(trainer, "/pipe", at_s, 1.0, int(given * 100 * MIB))
         stage.read(tool, "/pipe", at_s, 1.0, int(given * 100 * MIB), from_disk=False, kept=0.0)
         stage.write(tool, f"{folder}/state.pt.aa", at_s, 0.5, 50 * MIB)
@@ -409,12 +403,12 @@ def test_what_children_of_a_tool_moved_is_not_given_by_whoever_waits_for_it(*, t
     """As rsync under an idle test runner: when it exits, counters of processes that ended unobserved rise there."""
     stage = Stage(trace=trace)
     runner = stage.process(busy=0.0)
-    tool = stage.process(
-        200, born_s=5.0, exit_s=7.03, parent_pid=100, comm="rsync", program="rsync", runtimes=(),
-    )  # fmt: skip
+    rsync = {"comm": "rsync", "program": "rsync", "runtimes": ()}
+    tool = stage.process(200, born_s=5.0, exit_s=7.03, parent_pid=100, **rsync)
     stage.read(tool, "/pipe", 6.0, 1.02, 60 * MIB, from_disk=False, kept=0.0)
     stage.write(tool, "/copy/global_step5/mp_rank_00_model_states.pt", 6.0, 1.02, 60 * MIB)
     stage.write(runner, "/pipe", 7.03, 0.005, 120 * MIB)
+    stage.read(runner, "/pipe", 7.03, 0.005, 120 * MIB, from_disk=False, kept=0.0)  # they wrote what they had read
 
     found = play(stage.header(), changed(stage.frames(30), _without_pipe))
 
@@ -443,6 +437,25 @@ def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
     stage.write(other, f"/run/other/{path}", 6.4 + pause_s, 0.3, size, magic=None)
 
     assert [one.kind for one in stage.play(40)] == kinds
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize("merges", [False, True])
+def test_who_merges_an_adapter_into_its_base_restores_neither(*, merges: bool, trace: bool) -> None:
+    """It reads a base that nobody was seen writing, and beside it a new adapter; who only reads these restores them."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    other = stage.process(200, program="merge.py", parent_pid=100, is_fork=False, born_s=13.0, exit_s=26.0)
+    stage.write(trainer, "/run/checkpoint-100/adapter_model.bin", 4.0, 0.4, 30 * MIB)
+    stage.read(other, "/base/consolidated.00.pth", 14.0, 0.4, 100 * MIB, from_disk=False)
+    stage.read(other, "/run/checkpoint-100/adapter_model.bin", 15.2, 0.2, 30 * MIB, from_disk=False)
+    if merges:
+        stage.write(other, "/run/merged_step100.pth", 16.0, 0.3, 60 * MIB)
+
+    kinds = [one.kind for one in stage.play(40)]
+
+    assert kinds[0] is Kind.SAVE
+    assert (Kind.RESTORE in kinds) is not merges
 
 
 @pytest.mark.parametrize("trace", [False, True])

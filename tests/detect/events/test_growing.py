@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from tests.detect.stage import MIB, NUMPY, Stage
@@ -70,3 +71,43 @@ def test_text_is_a_model_only_by_its_name() -> None:
             stage.write(trainer, path, 6.0 + 7 * number, 0.4, 20 * MIB * (number + 1), magic=JSON)
 
         assert [one for one in stage.play(50) if one.kind is not Kind.COPY] == [], name
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(
+    ("name", "shares", "who", "found"),
+    [
+        ("round_{}.json", (24,) * 4, {"runtimes": ("numpy",)}, True),
+        ("net-iter{}.json", (24,) * 4, NOBODY, True),
+        ("round_{}.json", (24, 22, 24, 24), {"runtimes": ("numpy",)}, False),
+        ("round_{}.json", (24,) * 4, {"runtimes": ("numpy",), "busy": 0.0}, False),
+        ("predictions_{}.json", (24,) * 4, {"runtimes": ("numpy",)}, False),
+        ("step_{}.json", (24,) * 4, {}, False),
+        ("round_{}.svg", (24,) * 4, {"runtimes": ("numpy",)}, False),
+    ],
+    ids=["numpy", "no library", "of other sizes", "without computing", "results", "a profiler's", "no text"],
+)
+def test_text_of_one_size_at_even_times_is_a_state(
+    name: str,
+    shares: tuple[int, ...],
+    who: dict[str, Any],
+    found: bool,  # noqa: FBT001 # a parameter
+    trace: bool,  # noqa: FBT001 # a parameter
+) -> None:
+    """A booster or a small network keeps itself as numbers in text, and is read again; its reports differ in size."""
+    stage = Stage(trace=trace)
+    trainer = stage.process(**who)
+    paths = [f"/run/{name.format(50 * number)}" for number in range(1, 5)]
+    for number, (path, share) in enumerate(zip(paths, shares, strict=True)):
+        stage.write(trainer, path, 6.0 + 7 * number, 0.4, share * MIB, magic=JSON)
+
+    assert [one.path for one in stage.play(50) if one.kind is not Kind.COPY] == (paths if found else [])
+
+
+def test_a_text_that_was_saved_is_restored() -> None:
+    """What reads a state as text restores it; it restores no other text."""
+    for saved, kinds in (("/run/round_50.json", [Kind.RESTORE]), ("/run/other.json", [])):
+        stage = Stage()
+        stage.read(stage.process(runtimes=("numpy",)), "/run/round_50.json", 6.0, 0.4, 24 * MIB)
+
+        assert [one.kind for one in stage.play(20, saved_paths=(saved,))] == kinds

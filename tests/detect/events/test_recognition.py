@@ -121,22 +121,55 @@ def test_an_unknown_name_needs_care_for_the_file(trace: bool) -> None:  # noqa: 
 
 
 @LEVELS
+@pytest.mark.parametrize("forks", [False, True])
 @pytest.mark.parametrize(
     ("shares", "busy", "found"),
     [((90,) * 4, 0.2, True), ((30,) * 4, 1.0, False), ((90, 78, 90, 90), 1.0, False), ((90,) * 4, 0.1, False)],
     ids=["its memory", "a part of it", "of one size by chance", "without computing"],
 )
 def test_a_program_in_any_language_trains_if_it_writes_its_memory_at_even_times(
-    shares: tuple[int, ...], busy: float, *, found: bool, trace: bool
+    shares: tuple[int, ...], busy: float, *, found: bool, forks: bool, trace: bool
 ) -> None:
     """Results are a part of what a simulation holds, films differ in size, and a database waits for its users."""
-    stage = Stage(trace=trace)
-    who = stage.process(busy=busy, comm="fit", program="fit", runtimes=())
+    stage, program = Stage(trace=trace), {"comm": "fit", "program": "fit", "runtimes": ()}
+    who, fork = stage.process(busy=busy, **program), {**program, "is_fork": True, "parent_pid": 100}
     names = [f"/run/fields_{number:06d}.dat" for number in (500, 1000, 1500, 2000)]
     for number, (name, share) in enumerate(zip(names, shares, strict=True)):
-        stage.write(who, name, 6.0 + 8 * number, 0.8, share * MIB, magic=None)
+        start_s = 6.0 + 8 * number
+        if forks:
+            who = stage.process(200 + number, born_s=start_s, exit_s=start_s + 1, **fork)
+        stage.write(who, name, start_s, 0.8, share * MIB, magic=None)
 
     assert saves(stage.play(50)) == (names if found else [])
+
+
+@LEVELS
+@pytest.mark.parametrize(
+    ("name", "shares", "busy", "found"),
+    [
+        ("q_{}.pkl", (35,) * 4, 1.0, True),
+        ("q_{}.pkl", (35, 31, 35, 35), 1.0, False),
+        ("q_{}.pkl", (35,) * 4, 0.1, False),
+        ("results_{}.pkl", (35,) * 4, 1.0, False),
+        ("q_{}.dat", (35,) * 4, 1.0, False),
+    ],
+    ids=["its objects", "of other sizes", "without computing", "results", "no pickle"],
+)
+def test_objects_pickled_in_one_size_at_even_times_are_a_state(
+    name: str, shares: tuple[int, ...], busy: float, *, found: bool, trace: bool
+) -> None:
+    """An agent in plain Python holds its table in many more bytes than its pickle has: it is left unsure."""
+    stage = Stage(trace=trace)
+    who = stage.process(busy=busy, program="agent.py", runtimes=())
+    paths = [f"/run/{name.format(100 * number)}" for number in range(1, 5)]
+    for number, (path, share) in enumerate(zip(paths, shares, strict=True)):
+        magic = b"\x80\x04\x95" + bytes(13) if path.endswith(".pkl") else None
+        stage.write(who, path, 6.0 + 8 * number, 0.8, share * MIB, magic=magic)
+
+    told = stage.play(50)
+
+    assert saves(told) == (paths if found else [])
+    assert all(one.confidence < LOW_CONFIDENCE for one in told)
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def test_bytes_that_are_spread_evenly_are_shared_by_time(
             shares += Fraction(size * max(0, min(end, window[1]) - max(first, window[0])), end - first)
 
         assert abs(spread.between(window) - shares) <= Fraction(1, 2)
+    assert _SpreadBytes([((0, 10**12), 10**9 + 1)]).between((0, 10**12)) == 10**9 + 1  # in a quarter of an hour
 
 
 @given(st.lists(st.tuples(MOMENTS, st.sampled_from("abc")), max_size=20), MOMENTS)

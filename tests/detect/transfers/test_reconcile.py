@@ -246,12 +246,7 @@ def test_a_book_of_many_sessions_is_forgotten() -> None:
 
     book = detector._transfers.traced
 
-    assert (len(book._open), len(book._files), len(book._ended), books(book.file_events), len(book._newly_ended)) == (
-        0,
-        0,
-        0,
-        0,
-        0,
-    )
+    assert not any(map(len, (book._open, book._files, book._ended, book._newly_ended)))
+    assert not books(book.file_events)
     assert not book
     assert len(book._sessions) == 400  # that were never closed: kept, within a bound, so that nothing is told twice

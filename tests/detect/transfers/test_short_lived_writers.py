@@ -25,17 +25,11 @@ def detected(comm: str, info: ProcessInfo = TRAINER) -> tuple[list[Checkpoint], 
     detector.ingest(Frame(mono(1), mono(1), (), (info,)))
     shards = [
         activity(
-            1000 + number,
-            f"/run/step_100/shard_{number:05d}.bin",
-            2.0 + number / 100,
-            2.002 + number / 100,
-            40 * KB,
-            inode=1000 + number,
-            comm=comm,
-            parent_pid=100,
+            1000 + number, f"/run/step_100/shard_{number:05d}.bin", 2.0 + number / 100, 2.002 + number / 100, 40 * KB,
+            inode=1000 + number, comm=comm, parent_pid=100,
         )
         for number in range(FILES)
-    ]
+    ]  # fmt: skip
     detector.ingest(Frame(mono(3), mono(3), ("trace",), tuple(shards)))
     found = [
         one for second in range(4, 90) for one in detector.ingest(Frame(mono(second), mono(second), ("trace",), ()))

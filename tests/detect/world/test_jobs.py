@@ -6,6 +6,7 @@ import itertools
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from ckptprof.detect.world.jobs import Jobs
@@ -236,6 +237,21 @@ def test_a_sweep_that_has_pytorch_loaded_is_no_part_of_what_it_starts(program: s
 
     assert len(set.union(*told([sweep], first, second))) == 3
     assert told([sweep], forked)[0] == told([sweep], forked)[1]
+
+
+def test_what_cannot_save_itself_is_of_the_script_above_its_shell() -> None:
+    """A trainer runs dd(1) in a shell; what a shell runs without a script, or a script in that shell, is its own."""
+    book = process(10), shell(11, 10, "sh"), shell(12, 11, "dd"), process(13, 11), shell(20), shell(21, 20, "dd")
+
+    assert jobs(*book) == [*["train.py-10"] * 3, "train.py-13", "bash-20", "dd-21"]
+
+
+def test_a_fork_is_of_the_job_of_its_program_in_any_language() -> None:
+    """A trainer in C forks to save; what it starts anew is a job of its own."""
+    fit, fork, other = (shell(pid, above, "fit") for pid, above in ((10, 1), (11, 10), (12, 10)))
+    fork, other = (msgspec.structs.replace(one, is_fork=one is fork) for one in (fork, other))
+
+    assert jobs(fit, fork, other) == ["fit-10", "fit-10", "fit-12"]
 
 
 @pytest.mark.parametrize("program", ["multiprocessing.spawn", "multiprocessing.forkserver", "train.py"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise
 
@@ -138,6 +139,25 @@ def test_who_writes_large_files_at_a_rhythm_becomes_a_candidate(sleeper: subproc
     assert not small.is_candidate
     watching.close()
     small.close()
+
+
+def test_a_process_found_before_its_exec_is_an_interpreter_later() -> None:
+    """A launcher forks, and becomes the program that trains: its Python stacks are worth sampling."""
+    script = f"read go; exec {sys.executable} -c 'import time; print(flush=True); time.sleep({LIFETIME})'"
+    with subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        watching = WatchedProcess(Process(KernelFs(), child.pid), 0, keep=True)
+        watching.describe(0, [])
+        before = watching.is_interpreter
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        watching.describe(SECOND_NS, [])
+        child.kill()
+
+    assert (before, watching.is_interpreter) == (False, True)
+    watching.close()
 
 
 @pytest.mark.parametrize(("write_bytes", "is_candidate"), [(1 << 20, True), (12_000, False)])

@@ -6,18 +6,26 @@ from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.stack_sampling import (
     CALM_INTERVAL_NS,
     CALM_SAMPLE_NS,
     PAUSE_NS,
+    PROFILE_SAVED_NS,
+    PROFILE_SHARE,
     SAMPLE_OFFSETS_NS,
     SAVED_NS,
     SHARE,
+    StackSampling,
     StackSchedule,
+    training_threads,
 )
 
 SECOND_NS = 1_000_000_000
 COST_NS = 12_000_000  # of a look
+PROFILE_COST_NS = 200_000_000
 
 
 def process(pid: int, parent: int = 1, *, rank: int | None = None, trains: bool = True) -> Any:
@@ -27,7 +35,9 @@ def process(pid: int, parent: int = 1, *, rank: int | None = None, trains: bool 
         rank=rank,
         is_training=trains,
         is_interpreter=trains,
+        is_awake=trains,
         last_write_ns=-SECOND_NS,
+        last_wrote_ns=0,
     )
 
 
@@ -135,3 +145,85 @@ def test_a_process_with_the_number_of_one_that_ended_has_an_allowance_of_its_own
     watched[100] = process(100)
 
     assert len(spared) < 20 // 5 * 2 <= len(saves(looks, watched, 5, 20, 420))
+
+
+def test_one_training_thread_of_each_job_is_profiled() -> None:
+    """That of its lowest rank, or of its oldest process; none of what sleeps, or does not train."""
+    launcher, ranks = process(100), [process(200, 100, rank=1), process(300, 100, rank=0), process(310, 300, rank=0)]
+    alone, sleeps, tool = process(400), process(500), process(600, trains=False)
+    sleeps.is_awake = False
+
+    assert training_threads({one.process.pid: one for one in (launcher, *ranks, alone, sleeps, tool)}) == [300, 400]
+
+
+class Profiler:
+    """Stands in for py-spy: it samples until it is stopped."""
+
+    def __init__(self) -> None:
+        self.busy, self.cost_ns, self.is_available = False, 0, True
+        self.requested: list[int] = []
+        self.stops = 0
+
+    def request(self, target: Any) -> bool:
+        """Start to sample."""
+        self.requested.append(target.pid)
+        self.busy = True
+        return True
+
+    def stop(self) -> None:
+        """End at once, at a cost."""
+        self.busy, self.stops, self.cost_ns = False, self.stops + 1, self.cost_ns + PROFILE_COST_NS
+
+    def consume(self) -> list[Any]:
+        """Show nothing."""
+        return []
+
+    def consume_reason(self) -> None:
+        """Nothing fails."""
+
+
+def profiled(watched: dict[int, Any], of_s: int, save_s: float, counter: str = "last_write_ns") -> Profiler:
+    """Sample for so many seconds with a save of half a second at one, which one counter shows."""
+    sampling, profiler = StackSampling(Governor(None, lambda: 0)), Profiler()
+    sampling._profiler, sampling._reader = profiler, Profiler()  # type: ignore[assignment]
+    for tick in range(of_s * 25):
+        if save_s <= tick / 25 < save_s + 0.5:
+            setattr(watched[min(watched)], counter, tick * SECOND_NS // 25)
+        sampling.sample(tick * SECOND_NS // 25, list(watched.values()), watched)
+        if tick % 500 == 499 and profiler.busy:
+            profiler.stop()
+    return profiler
+
+
+@pytest.mark.parametrize("counter", ["last_write_ns", "last_wrote_ns"])
+def test_a_profile_ends_with_a_save_and_the_next_one_starts(counter: str) -> None:
+    """It shows what came before the save; of one write of a whole file polling sees only its counter."""
+    profiler = profiled({100: process(100)}, 10, 5.0, counter)
+
+    assert (profiler.requested, profiler.stops) == ([100, 100], 1)
+
+
+def test_profiles_take_turns_within_their_share() -> None:
+    """Two jobs, for an hour: at first without a pause."""
+    profiler = profiled({100: process(100), 200: process(200)}, 3600, 5000.0)
+
+    assert profiler.requested[:4] == [100, 200, 100, 200]
+    assert profiler.cost_ns <= PROFILE_SAVED_NS + PROFILE_SHARE * 3600e9 + PROFILE_COST_NS
+
+
+@pytest.mark.parametrize(("every_s", "least", "most"), [(20, 0.9, 1.0), (80, 0.3, 0.35)])
+def test_of_rare_saves_only_the_time_in_which_one_is_due_is_profiled(every_s: int, least: float, most: float) -> None:
+    """From 0.7 of the shorter of the last two times between them; of frequent saves, and of the first three, always."""
+    sampling, profiler = StackSampling(Governor(None, lambda: 0)), Profiler()
+    sampling._profiler, sampling._reader = profiler, Profiler()  # type: ignore[assignment]
+    watched, busy, ticks = {100: process(100)}, [], every_s * 25
+    for tick in range(8 * ticks):
+        if tick % ticks < 25 <= tick:
+            watched[100].last_wrote_ns = tick * SECOND_NS // 25
+        sampling.sample(tick * SECOND_NS // 25, list(watched.values()), watched)
+        busy.append(profiler.busy)
+
+    shares = [sum(busy[at : at + ticks]) / ticks for at in range(0, 8 * ticks, ticks)]
+    assert min(shares[:3]) > 0.9
+    assert all(least < share < most for share in shares[4:])
+    assert all(busy[at - 100] and busy[at + 20] for at in range(ticks, 8 * ticks, ticks))

@@ -82,9 +82,8 @@ def identify_cufile_engine(candidate: Candidate, world: World) -> str | None:
         return None
     if _bypasses_calls(candidate, world):
         return NVFS
-    samples = (
-        sample for process in candidate.processes for sample in world.trainers.stacks(process, *_span(candidate))
-    )
+    span = candidate.start_ns, candidate.end_ns
+    samples = (sample for process in candidate.processes for sample in world.trainers.stacks(process, *span))
     if not any(CUFILE.search(file) for sample in samples for thread in sample.threads for _, file, _ in thread.frames):
         return None
     known = world.gpudirect.last_sample
@@ -111,10 +110,7 @@ def _bypasses_calls(candidate: Candidate, world: World) -> bool:
     transferred = sum(part.bytes for part in parts if not part.is_mapped)
     if 2 * transferred < candidate.bytes:
         return False
-    intervals = [one for process in users for one in world.histories[process].between(*_span(candidate))]
+    span = candidate.start_ns, candidate.end_ns
+    intervals = [one for process in users for one in world.histories[process].between(*span)]
     called_bytes = sum(one.written_bytes if candidate.writes else one.returned_bytes for one in intervals)
     return 2 * called_bytes < transferred
-
-
-def _span(candidate: Candidate) -> tuple[int, int]:
-    return candidate.start_ns, candidate.end_ns

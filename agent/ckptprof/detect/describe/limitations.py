@@ -11,7 +11,6 @@ from ckptprof.detect.tolerances import CODE_BYTES, LITTLE_SHARE, SIGNIFICANT_BYT
 from ckptprof.detect.transfers.ledger import evenly_counted_bytes
 from ckptprof.detect.transfers.model.group import level_of
 from ckptprof.detect.transfers.model.operations import OperationSums
-from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.process_counters import ProcessHistories
 from ckptprof.detect.world.starvation import Starvation
 from ckptprof.detect.world.trace_health import TraceHealthHistory
@@ -35,7 +34,8 @@ def list_limitations(
     polled = level_of(candidate.parts) is not Level.TRACE
     if polled:
         yield "offset, size and time of single operations: polling shows only their sums between two ticks"
-    if any(_is_partly_untraced(part) for part in candidate.parts):
+    mapped = [(part, part.operations) for part in candidate.parts if part.is_mapped]
+    if any(sums is None or part.bytes > sums.bytes - sums.unevented_bytes for part, sums in mapped):
         yield "order of page faults in mapped files: their bytes are the touched parts of the mappings"
     elif pattern.class_ is None:
         yield "order of the operations: too few samples of the positions in the files"
@@ -113,11 +113,6 @@ def _file_limitations(candidate: Candidate, files: int) -> Iterator[str]:
             f"the size of {unsized} of {files_text}: the file system did not report it within a minute, "
             "so what the process wrote in that time is counted"
         )
-
-
-def _is_partly_untraced(part: Transfer) -> bool:
-    sums = part.operations
-    return part.is_mapped and (sums is None or part.bytes > sums.bytes - sums.unevented_bytes)
 
 
 def _operation_limitations(operation_sums: list[OperationSums]) -> Iterator[str]:

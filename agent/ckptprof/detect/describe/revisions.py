@@ -110,7 +110,11 @@ class Revisions:
 
     def follow(self, reported: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
         """Return the checkpoints reported now, and revisions of earlier ones. `now_ns` None: the recording ended."""
-        self._follow_reported(reported)
+        for checkpoint in reported:
+            if (followed := self._pending.pop(checkpoint.uid, None)) is not None and checkpoint.kind is Kind.SAVE:
+                followed.checkpoint = checkpoint
+                self._followed.pop(checkpoint.uid, None)
+                _insert_bounded(self._followed, followed)
         new = {checkpoint.uid: checkpoint for checkpoint in reported}
         revised = []
         for uid, awaited in list(self._followed.items()):
@@ -131,15 +135,6 @@ class Revisions:
             self._known.transfers.writeback.forget_before(now_ns - FOLLOWED_NS)
             self._known.transfers.removals.forget_before(now_ns - FOLLOWED_NS)
         return [*new.values(), *revised]
-
-    def _follow_reported(self, reported: Iterable[Checkpoint]) -> None:
-        for checkpoint in reported:
-            awaited = self._pending.pop(checkpoint.uid, None)
-            if awaited is None or checkpoint.kind is not Kind.SAVE:
-                continue
-            awaited.checkpoint = checkpoint
-            self._followed.pop(checkpoint.uid, None)
-            _insert_bounded(self._followed, awaited)
 
     def _revision(self, awaited: _FollowedSave, now_ns: int | None) -> Checkpoint:
         versions = (self._known.transfers.writeback.version, self._known.transfers.removals.version)
@@ -186,7 +181,9 @@ class Revisions:
     ) -> tuple[Checkpoint, bool]:
         """Add its clean-up; also return whether that is final."""
         next_ns = self._next_save_ns(awaited)
-        deletion = self._blocking_deletion(awaited, next_ns)
+        deletion = None  # alongside training it blocks nothing
+        if awaited.checkpoint.mode is not Mode.ASYNC:
+            deletion = deletion_after(self._known.world, awaited.processes, awaited.end_ns, next_ns)
         cleaned_ns = max(
             filter(None, (self._cleaned_ns(awaited, next_ns), deletion.end_ns if deletion else None)), default=None
         )
@@ -226,12 +223,6 @@ class Revisions:
         return msgspec.structs.replace(
             checkpoint, measures=measures, stall_ns=stall_ns, blocked=blocked_intervals(spans, stall_ns)
         )
-
-    def _blocking_deletion(self, awaited: _FollowedSave, next_ns: int) -> DeletionRun | None:
-        """Find the deletion that blocked training right after the save; None if it ran alongside training."""
-        if awaited.checkpoint.mode is Mode.ASYNC:
-            return None
-        return deletion_after(self._known.world, awaited.processes, awaited.end_ns, next_ns)
 
     def _cleaned_ns(self, awaited: _FollowedSave, next_ns: int) -> int | None:
         """When the last old file of its kind was deleted for it, before the next save of that kind."""

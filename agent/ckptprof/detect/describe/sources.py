@@ -43,7 +43,10 @@ class _FetchedBytes(NamedTuple):
 
 def find_restore_source(candidate: Candidate, histories: ProcessHistories, mount: MountInfo | None) -> RestoreSource:
     """Classify the source of a restore; empty for a save. `mount`: the mount of its files, if known."""
-    unique = 0 if candidate.writes else _unique_bytes(candidate.parts)
+    by_file: dict[FileKey, list[Transfer]] = {}
+    for part in () if candidate.writes else candidate.parts:
+        by_file.setdefault(part.file, []).append(part)
+    unique = sum(map(_unique_file_bytes, by_file.values()))
     if unique <= 0:
         return RestoreSource()
     if mount is not None and mount.fs_type in IN_MEMORY:
@@ -79,15 +82,8 @@ def refine_by_client(source: RestoreSource, candidate: Candidate, mount: MountMe
     return replace(source, storage_bytes=received, cache="cold" if is_cold else "partly")
 
 
-def _unique_bytes(parts: list[Transfer]) -> int:
-    """Distinct bytes: per file at most its size, or the ranges that were read."""
-    by_file: dict[FileKey, list[Transfer]] = {}
-    for part in parts:
-        by_file.setdefault(part.file, []).append(part)
-    return sum(_unique_file_bytes(same) for same in by_file.values())
-
-
 def _unique_file_bytes(parts: list[Transfer]) -> int:
+    """Distinct bytes of a file: at most its size, or the ranges that were read."""
     limits = [sum(part.bytes for part in parts)]
     size = max(part.stored_size or part.mapped_bytes for part in parts)
     if size > 0:

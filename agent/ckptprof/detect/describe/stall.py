@@ -53,6 +53,7 @@ _COPY_LIMITATION = (
     "how long training was blocked before the first byte, to copy its state, beyond what its memory shows"
 )
 _WAIT_LIMITATION = "how long training was blocked: its wait for the save was not observed"
+_UNPROFILED_LIMITATION = "how long it prepared the save before the first byte: its stacks were not sampled then"
 _AS_PREVIOUS_SAVE = "as in the previous save of its series, without other evidence"
 _UNKNOWN_LIMITATION = (
     "how long training was blocked: neither its memory nor its rhythm shows whether its state was copied before"
@@ -170,7 +171,7 @@ def record_stall(candidate: Candidate, stall: Stall, known: Knowledge) -> None:
             roles = frozenset(stall.roles.values())
             known.history.record_mode(candidate.job, _largest(candidate), roles, stall.mode)
         if stall.mode is Mode.SYNC and stall.stall_ns is not None and len(stall.roles) == 1:
-            pace = _paused_before(stall.blocked, candidate.start_ns) / candidate.bytes
+            pace = length(clip(stall.blocked, [(0, candidate.start_ns)])) / candidate.bytes
             known.world.trainers.paused_ns_per_byte.touch(next(iter(stall.roles))).append(pace)
         for process, size in stall.copy_buffers.items():
             known.world.trainers.record_copy_buffer(process, size)
@@ -227,26 +228,30 @@ def _classify_sole_writer(
         if span[0] < activity.start_ns
         and known.bytes_outside_files(group.trainer, span, writes=False) >= MOST_SHARE * group.bytes
     ]
+    prepared = activity.preparation(activity.start_ns)
     own_still = [
         span
         for span in still_spans
-        if span in helper_built or span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns
+        if span in helper_built or span == prepared or span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns
     ]
     after_ns = max(span[1] for span in spans)
-    packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, group.trainer, candidate, known)]
-    before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
+    packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, candidate, known)]
+    before = []
+    if prepared is None:
+        before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
     after = _in_kernel_after(group.trainer, activity, known)
     reading = _reading_around(activity, candidate, known)
     blocked = merged([*spans, *own_still, *packing, *before, *after, *reading])
     text = "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
-    reuses_buffer = not before and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
+    reuses_buffer = not before and prepared is None and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()
-    paused_ns = _paused_before(blocked, activity.start_ns)
+    missed = (_UNPROFILED_LIMITATION,) if not before and prepared is None and activity.is_profiled else limitations
+    paused_ns = length(clip(blocked, [(0, activity.start_ns)]))
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
     missing_ns = (min(paces) if len(paces) > 1 else 0.0) * group.bytes - paused_ns  # if it paused as before
-    if limitations and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
-        return _TrainerStall(group.bytes, Mode.SYNC, None, text, limitations, all_still, is_certain=True)
+    if missed and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
+        return _TrainerStall(group.bytes, Mode.SYNC, None, text, missed, all_still, is_certain=True)
     verdict = _TrainerStall(
         group.bytes, Mode.SYNC, length(blocked), text, limitations, all_still, blocked, is_certain=True
     )
@@ -261,17 +266,13 @@ def _classify_sole_writer(
     )
 
 
-def _paused_before(blocked: Sequence[Span], first_ns: int) -> int:
-    return sum(max(0, min(end_ns, first_ns) - start_ns) for start_ns, end_ns in blocked)
-
-
-def _is_packing(span: Span, trainer: ProcessKey, candidate: Candidate, known: Knowledge) -> bool:
-    """Whether children of its job read what it had saved while it paused: they pack or send it."""
+def _is_packing(span: Span, candidate: Candidate, known: Knowledge) -> bool:
+    """Whether other processes of its job read what it had saved while a rank paused: they pack or send it."""
     files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
     read = (
         one.size_in_use
         for process in known.world.histories
-        if jobs.parent(process) == trainer and jobs.job_of(process) == candidate.job
+        if process not in candidate.processes and jobs.job_of(process) == candidate.job
         for one in recent.readings_of(process, files, span)
     )
     return sum(read) >= LITTLE_SHARE * candidate.bytes
@@ -368,7 +369,8 @@ def _classify_alongside(
         [] if group.has_staging or mostly_own else activity.copy_spans(first_ns, group.bytes, long_before=bool(roles))
     )
     trained_on = _trained_alongside(activity, others_spans, still, mostly_own=mostly_own)
-    trained_on = trained_on or (activity.has_gpu_activity and _trained_after_copy(copied or ()))
+    again_ns = copied[-1][0] - copied[-2][1] if copied and len(copied) > 1 else 0  # trained, until it had to wait
+    trained_on = trained_on or (activity.has_gpu_activity and again_ns > AT_ONCE_NS)
     whole = merged([*own_spans, *others_spans]) if mostly_own else others_spans
     left_little = mostly_own and (
         blocked is None or group.other_threads.bytes < LITTLE_SHARE * group.bytes
@@ -438,8 +440,3 @@ def _split_final_wait(blocked: list[Span], written: list[Span], until_ns: int) -
     if last[1] < until_ns - EDGE_TOLERANCE_NS or trained_ns < AT_ONCE_NS:
         return blocked, None
     return earlier, last
-
-
-def _trained_after_copy(copied: Sequence[Span]) -> bool:
-    """Whether it continued to train after its state was copied, until it had to wait for the end of this save."""
-    return len(copied) > 1 and copied[-1][0] - copied[-2][1] > AT_ONCE_NS

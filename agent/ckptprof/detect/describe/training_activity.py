@@ -9,6 +9,7 @@ from itertools import pairwise, takewhile
 from operator import itemgetter
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS, STILL_SHARE, idle_spans
+from ckptprof.detect.describe.preparation import find_preparation
 from ckptprof.detect.describe.state_in_memory import COPY_WITHIN_NS, StateInMemory
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
@@ -32,7 +33,14 @@ from ckptprof.detect.world.stack_states import (
     runs_library,
     saves_in_background,
 )
-from ckptprof.detect.world.training_threads import SPACING_NS, Rhythm, Stretch, usual_rhythm, wakes_by_itself
+from ckptprof.detect.world.training_threads import (
+    BASELINE_NS,
+    SPACING_NS,
+    Rhythm,
+    Stretch,
+    usual_rhythm,
+    wakes_by_itself,
+)
 from ckptprof.detect.world.world import World
 
 _BUSY_SHARE = 0.15  # of the time: above that its rhythm is its CPU time, below its wake-ups
@@ -100,8 +108,7 @@ class TrainingActivity:
 
     def was_training(self, start_ns: int, end_ns: int) -> bool:
         """Whether it trained in a time: by each sampled stack, else as it always runs."""
-        states = [state for at_ns, state in self._stack_states if start_ns <= at_ns < end_ns]
-        if states:
+        if states := [state for at_ns, state in self._stack_states if start_ns <= at_ns < end_ns]:
             return all(state == "training" for state in states)
         if self._rhythm is None or self._rhythm.share < MOST_SHARE:
             return False
@@ -121,9 +128,11 @@ class TrainingActivity:
         samples = self.trainers.stacks(
             self.process, self.start_ns - 2 * BASELINE_REACH_NS, self.end_ns + _USUAL_AFTER_NS
         )
-        usual_stacks = [
-            frames for one in samples if (frames := main_frames(one)) and self._is_usual_time(one.at_ns, frames)
-        ]
+        usual_stacks = list(
+            dict.fromkeys(
+                frames for one in samples if (frames := main_frames(one)) and self._is_usual_time(one.at_ns, frames)
+            )
+        )
         found = []
         for one in samples:
             if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
@@ -146,13 +155,14 @@ class TrainingActivity:
         """
         before = self._still_spans(self.start_ns - BASELINE_REACH_NS, self.start_ns)
         runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _USUAL_AFTER_NS)]
-        lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
+        lengths = sorted(
+            end_ns - start_ns
+            for start_ns, end_ns in runs
+            if (start_ns > self.end_ns + COUNTER_LAG_NS
+                or end_ns < self.start_ns - max(COUNTER_LAG_NS, _max_burst_ns(start_ns, end_ns)))
+            and not self._is_at_other_save(start_ns, end_ns)
+        )  # fmt: skip
         return lengths[-2:][0] if lengths else 0
-
-    def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
-        before_ns = max(COUNTER_LAG_NS, _max_burst_ns(start_ns, end_ns))
-        at_this = start_ns <= self.end_ns + COUNTER_LAG_NS and end_ns >= self.start_ns - before_ns
-        return at_this or self._is_at_other_save(start_ns, end_ns)
 
     def _is_at_other_save(self, start_ns: int, end_ns: int) -> bool:
         low_ns, high_ns = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS
@@ -180,7 +190,10 @@ class TrainingActivity:
         stretches = self._stretches(self.start_ns, self.end_ns)
         blocked: list[Span] | None
         if self._gpu_idle_spans is not None and frames and (self._has_own_gpu or not self._stack_states):
-            blocked = self._blocked_by_gpu(frames, self._gpu_idle_spans)
+            blocked, self._is_decided_by_gpu = clip(self._gpu_idle_spans, frames), True
+            idle_ns = length(clip(self._gpu_idle_spans, [(self.start_ns, self.end_ns)]))
+            seconds = (self.end_ns - self.start_ns) / 1e9
+            self.observation = f"its GPU was idle for {idle_ns / 1e9:.1f} of {seconds:.1f} s"
         elif self._stack_states:
             blocked = self._blocked_by_stacks(stretches)
         else:
@@ -223,15 +236,6 @@ class TrainingActivity:
         idle_by_gpu = [idle_spans(points, save, self._is_at_other_save) for points in uses]
         return max((spans for spans in idle_by_gpu if spans is not None), key=length, default=None)
 
-    def _blocked_by_gpu(self, frames: list[Span], idle: list[Span]) -> list[Span]:
-        blocked = clip(idle, frames)
-        self._is_decided_by_gpu = True
-        whole = self.start_ns, self.end_ns
-        self.observation = (
-            f"its GPU was idle for {length(clip(idle, [whole])) / 1e9:.1f} of {length([whole]) / 1e9:.1f} s"
-        )
-        return blocked
-
     def _blocked_by_stacks(self, stretches: Sequence[Stretch]) -> list[Span]:
         """Classify each moment as the nearest samples; where these differ, its rhythm decides.
 
@@ -239,7 +243,10 @@ class TrainingActivity:
         ran.
         """
         times = [at_ns for at_ns, _ in self._stack_states]
-        saving = [self._is_blocked(at_ns, state, stretches) for at_ns, state in self._stack_states]
+        saving = [  # in a function named `save`, but in rhythm, it is training
+            state != "training" and not (state == "named" and self._is_still_at(stretches, at_ns) is False)
+            for at_ns, state in self._stack_states
+        ]
         self.observation = f"{sum(saving)} of {len(saving)} samples of its Python stack were in the save"
         edges = {self.start_ns, self.end_ns, *(edge for one in stretches for edge in (one.start_ns, one.end_ns))}
         unusual = filter(self._is_unusual, self._still_spans(self.start_ns, self.end_ns))
@@ -258,10 +265,6 @@ class TrainingActivity:
             if is_blocked or still.weight((middle_ns, middle_ns + 1)):
                 blocked.append((start_ns, end_ns))
         return blocked
-
-    def _is_blocked(self, at_ns: int, state: ThreadState, stretches: Sequence[Stretch]) -> bool:
-        """Whether the thread was saving at a sample; in a function named `save`, but in rhythm, it is training."""
-        return state != "training" and not (state == "named" and self._is_still_at(stretches, at_ns) is False)
 
     def _is_still_at(self, stretches: Sequence[Stretch], at_ns: int) -> bool | None:
         place = bisect_right(stretches, at_ns, key=itemgetter(0)) - 1
@@ -293,7 +296,8 @@ class TrainingActivity:
         if one.share < STILL_SHARE * rhythm.share:  # its rhythm may have changed by now
             hardly = one.share < _HARDLY_SHARE * rhythm.share  # it wakes, as in a wait with a timeout
             stirs = MANY * seconds + (_HARDLY_SHARE * usual if hardly else 0.0)
-            return True if one.slices <= max(1.0, stirs) or self._is_pause_for_this_save(one) else None
+            in_save = overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0  # it left its rhythm for it alone
+            return True if one.slices <= max(1.0, stirs) or (in_save and self._runs_as_usual_around) else None
         least = (
             RUNNING_SHARE if one.slices >= RUNNING_SHARE * usual else _RUNNING_RARELY_WAKING_SHARE
         )  # it may have computed, then waited
@@ -312,10 +316,6 @@ class TrainingActivity:
         usual = self._rhythm.share
         ran_ns = one.share * (one.end_ns - one.start_ns) - usual * (one.end_ns - self.end_ns)
         return ran_ns < STILL_SHARE * usual * (self.end_ns - since_ns)
-
-    def _is_pause_for_this_save(self, one: Stretch) -> bool:
-        """Whether it left its rhythm for this save alone, however often it woke."""
-        return overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0 and self._runs_as_usual_around
 
     @cached_property
     def _runs_as_usual_around(self) -> bool:
@@ -354,10 +354,12 @@ class TrainingActivity:
                 for one in self._gpu_idle_spans
                 if any(overlap_ns(one, [whole]) and overlap_ns(whole, spans) for whole in joined)
             ]
-        rhythm = self._rhythm
-        if not spans or rhythm is None or rhythm.share < STEADY_SHARE:
+        if not spans:
             return []
         start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
+        rhythm, prepared = self._rhythm, self.preparation(start_ns)
+        if rhythm is None or rhythm.share < STEADY_SHARE:
+            return [prepared] if prepared is not None and prepared[0] < prepared[1] else []
         last_ns = end_ns + BASELINE_REACH_NS if until_ns is None else max(end_ns, until_ns)
         before = self.trainers.stretches(self.process, start_ns - BASELINE_REACH_NS, start_ns)
         after = self.trainers.stretches(self.process, end_ns, last_ns)
@@ -368,7 +370,10 @@ class TrainingActivity:
             (self._still_since(merged(one[:2] for one in since_last_save if self._is_still(one)), start_ns), start_ns)
         ]
         found = [*still_before, *(one[:2] for one in takewhile(self._is_still, after))]
-        return [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
+        unusual = [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
+        if prepared is None:
+            return unusual
+        return [*([prepared] if prepared[0] < prepared[1] else []), *(one for one in unusual if one[1] > end_ns)]
 
     def _still_since(self, still: list[Span], first_ns: int) -> int:
         """Since when it paused up to a time, apart from moments in which it sent its state.
@@ -383,12 +388,29 @@ class TrainingActivity:
             since_ns = edge_ns if self._is_unusual((start_ns, end_ns)) else since_ns
         return since_ns
 
+    @property
+    def is_profiled(self) -> bool:
+        """Its stack was profiled, before this save or another."""
+        return any(not one.cost_ns for one in self.trainers.stacks(self.process, 0, self.end_ns))
+
+    def preparation(self, first_ns: int, skip_ns: int = 0) -> Span | None:
+        """Find when it prepared the save, by its stacks; see `find_preparation`."""
+        since_ns, until_ns = first_ns - BASELINE_NS, self.end_ns + _USUAL_AFTER_NS
+        samples = self.trainers.stacks(self.process, since_ns, until_ns)
+        places = [(one.at_ns, frames[::-1]) for one in samples if not one.cost_ns and (frames := main_frames(one))]
+        saves = self.trainers.saves_between(self.process, since_ns, until_ns)
+        others = [one for one in saves if not overlap_ns(one, [(self.start_ns, self.end_ns)])]
+        return find_preparation(places, (first_ns, self.end_ns), others, skip_ns)
+
     def copy_spans(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Find when it copied its state right before its first byte; None if unknown.
 
         `long_before`: a process that writes for it has to be sent the state, and may have to be started first.
         """
         if self._gpu_idle_spans is None:
+            prepared = self.preparation(first_ns, LATE_COUNTER_NS)
+            if prepared is not None:
+                return [prepared] if prepared[0] < prepared[1] else []
             return self.memory.copy_spans(first_ns, size, long_before=long_before)
         since_ns = max(first_ns - COPY_WITHIN_NS, self.trainers.last_save_end_ns(self.process, first_ns))
         at_once = [one for one in self._gpu_idle_spans if long_before or first_ns - one[1] <= LATE_COUNTER_NS]

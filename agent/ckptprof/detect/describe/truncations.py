@@ -95,7 +95,8 @@ def _is_part_of_unobserved(candidate: Candidate, known: Knowledge) -> bool:
 
 def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]:
     failed_ns = known.world.health.failed_ns
-    if failed_ns is not None and any(_was_traced_at_failure(part, failed_ns) for part in candidate.parts):
+    traced = [part for part in candidate.parts if part.operations is not None and part.closed_ns is None]
+    if failed_ns is not None and any(part.first_ns <= failed_ns for part in traced):  # its close was not observed
         yield CUT_AT_END, "the trace failed during it"
         return
     recording_end_ns = known.world.recording_end_ns
@@ -107,11 +108,6 @@ def _at_end(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]
         return
     if has_open_file or not _is_complete(candidate, known, quiet_ns):
         yield CUT_AT_END, f"the recording ended {max(0, quiet_ns) / 1e9:.1f} s after its last observed activity"
-
-
-def _was_traced_at_failure(part: Transfer, failed_ns: int) -> bool:
-    """Whether it was traced and still open when the trace failed: its close was not observed."""
-    return part.operations is not None and part.closed_ns is None and part.first_ns <= failed_ns
 
 
 def _is_open(part: Transfer, recording_end_ns: int) -> bool:

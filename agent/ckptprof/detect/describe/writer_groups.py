@@ -26,12 +26,13 @@ from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
 from ckptprof.detect.describe.writers import by_process
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
+from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, COUNTER_LAG_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of
-from ckptprof.detect.world.spans import LatestEnds, Span
+from ckptprof.detect.world.spans import LatestEnds, Span, length
 from ckptprof.detect.world.training_threads import TrainingThreads, wakes_by_itself
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.program_names import LAUNCHERS, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
@@ -47,11 +48,7 @@ class ThreadTransfers:
     bytes: int = 0
     spans: list[Span] = field(default_factory=list)
 
-    def add(self, other: ThreadTransfers) -> None:
-        """Add the transfers of others."""
-        self.add_bytes(other.bytes, *other.spans)
-
-    def add_bytes(self, transferred: int, *spans: Span) -> None:
+    def add(self, transferred: int, *spans: Span) -> None:
         """Add bytes, and when they were transferred."""
         self.bytes += transferred
         self.spans += spans
@@ -86,12 +83,11 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     trainers = known.world.trainers
     groups: dict[ProcessKey, WriterGroup] = {}
     before_ns = candidate.start_ns - CONCURRENT_NS  # a helper reads what it is to write, and writes it at once
-    read = (one for one in known.history.events(candidate.job, writes=False) if one.end_ns < before_ns)
-    restored = {process for one in read if not one.is_rejected for process in one.processes}
+    read = known.history.events(candidate.job, writes=False)
+    restored = {process for one in read if one.end_ns < before_ns and not one.is_rejected for process in one.processes}
+    makers = dict(zip(candidate.processes, EventContext(candidate, known).producers, strict=True))
     for process, parts in by_process(candidate.parts).items():
-        stagings = (part.staging_file for part in parts if part.writes and part.staging_file is not None)
-        maker = next((staging.process for staging in stagings), process)
-        trainer = process if process in restored else _find_trainer(maker, candidate.start_ns, known.world)
+        trainer = process if process in restored else _find_trainer(makers[process], candidate.start_ns, known.world)
         group = groups.setdefault(trainer, WriterGroup(trainer))
         if process == trainer:
             group.roles[process] = _add_own_transfers(group, parts, known)
@@ -101,21 +97,17 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         group.roles[process] = "daemon" if is_daemon else "child"
         _add_staging_files(group, parts, known)
         for part in parts:
-            group.other_threads.add(_as_transfers(part))
+            is_fed = makers[process] == trainer and part.staging_file is None  # through a pipe
+            by_main = is_fed and _is_by_main_thread(trainer, part, known.world, LatestEnds()) is not False
+            group.transfers_by(by_main).add(part.bytes, _transfer_span(part))
         start_ns = min(_transfer_span(part)[0] for part in parts)
         born_ns = known.world.born_ns(process)
         if not is_daemon and 0 < start_ns - born_ns <= AT_ONCE_NS:
             group.start_spans.append((born_ns, start_ns))
     for group in groups.values():
         ends = [known.world.ended.get(process) for process in group.roles if process != group.trainer]
-        group.helpers_ended_ns = (
-            max((end_ns for end_ns in ends if end_ns is not None), default=None) if all(ends) else None
-        )
+        group.helpers_ended_ns = max(filter(None, ends), default=None) if all(ends) else None
     return list(groups.values())
-
-
-def _as_transfers(part: Transfer) -> ThreadTransfers:
-    return ThreadTransfers(part.bytes, [_transfer_span(part)])
 
 
 def _transfer_span(part: Transfer) -> Span:
@@ -127,12 +119,12 @@ def _find_trainer(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
     """Find the process that trains: itself, or its topmost active ancestor of the same job and rank."""
     jobs, found = world.jobs, []
     rank, job = jobs.rank(process), jobs.job_of(process)
-    own = jobs.info(process)
+    own, forker = jobs.info(process), jobs.rank_process(process)
     for info in jobs.ancestors(own) if own is not None else ():
         current = key_of(info)
         may_train = set(info.runtimes) & (TRAINING_RUNTIMES | NUMERIC_RUNTIMES) or jobs.rank(current) is not None
         same = jobs.rank(current) == rank and jobs.job_of(current) == job
-        if may_train and same and info.program not in LAUNCHERS:
+        if (may_train or current == forker != process) and same and info.program not in LAUNCHERS:
             found.append(current)
     if len(found) > 1:
         found = [one for one in found if _was_active(one, at_ns, world.trainers)] or found
@@ -141,8 +133,7 @@ def _find_trainer(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
 
 def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> bool:
     stretches = trainers.stretches(process, at_ns - BASELINE_REACH_NS, at_ns - 1)
-    observed_ns = sum(one.end_ns - one.start_ns for one in stretches)
-    if observed_ns < 1_000_000_000:
+    if sum(one.end_ns - one.start_ns for one in stretches) < 1_000_000_000:
         return False
     return wakes_by_itself(stretches) or any(one.share > 0.5 for one in stretches)
 
@@ -152,24 +143,24 @@ def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowled
     by_others = group.other_threads.bytes
     _add_staging_files(group, parts, known)
     main_spans = LatestEnds()  # of parts assigned to the main thread by its counters
-    for part in sorted((part for part in parts if not part.threads), key=_duration_ns):
+    for part in sorted((part for part in parts if not part.threads), key=lambda one: length([_transfer_span(one)])):
         is_own = _is_by_main_thread(group.trainer, part, known.world, main_spans)
         if is_own:
             main_spans.add(_transfer_span(part))
-        group.transfers_by(is_own).add(_as_transfers(part))
+        group.transfers_by(is_own).add(part.bytes, _transfer_span(part))
     for part in (part for part in parts if part.threads):
         main = [session for session in part.threads if session.tid == session.pid]
         by_main = sum(session.bytes for session in main)
         total = by_main if len(main) == len(part.threads) else sum(session.bytes for session in part.threads)
         if by_main * 2 >= total:
-            group.main_thread.add_bytes(by_main, _transfer_span(part))
-            group.other_threads.add_bytes(total - by_main)
+            group.main_thread.add(by_main, _transfer_span(part))
+            group.other_threads.add(total - by_main)
         else:
-            group.main_thread.add_bytes(by_main, *((session.first_ns, session.last_ns) for session in main))
-            group.other_threads.add_bytes(total - by_main, _transfer_span(part))
+            group.main_thread.add(by_main, *((session.first_ns, session.last_ns) for session in main))
+            group.other_threads.add(total - by_main, _transfer_span(part))
     # the trace drops most of a flood of files
     if group.other_threads.bytes == by_others and group.main_thread.bytes >= LITTLE_SHARE * group.unknown_threads.bytes:
-        group.main_thread.add(group.unknown_threads)
+        group.main_thread.add(group.unknown_threads.bytes, *group.unknown_threads.spans)
         group.unknown_threads = ThreadTransfers()
     return "trainer" if group.main_thread.bytes + group.unknown_threads.bytes >= group.other_threads.bytes else "thread"
 
@@ -186,12 +177,7 @@ def _add_staging_files(group: WriterGroup, parts: list[Transfer], known: Knowled
             else _is_by_main_thread(group.trainer, staging, known.world, LatestEnds())
         )
         group.has_staging = group.has_staging or bool(is_own)
-        group.transfers_by(is_own).add(ThreadTransfers(0, _as_transfers(staging).spans))
-
-
-def _duration_ns(part: Transfer) -> int:
-    start_ns, end_ns = _transfer_span(part)
-    return end_ns - start_ns
+        group.transfers_by(is_own).add(0, _transfer_span(staging))
 
 
 def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds) -> bool | None:

@@ -134,6 +134,7 @@ ROWS = (
     Row("data",                   -1.0, -1.0,  0.6, "outweighs the weak names"),
     Row("place",                  -1.2, -1.2,  0.6, "outweighs a weak name with a trainer"),
     Row("foreign",                -1.5, -1.5,  0.6, "outweighs all but the marks of a framework"),
+    Row("text",                   -1.5, -1.5,  0.6, "as `foreign`, until it comes in one size at even times"),
     Row("swapped",               -2.0, -2.0,  0.6, "data that does not fit into memory; no run resumes from it"),
     Row("copies-in-sum",          -0.7,  0.0,  0.0, "in sum only: a trainer may read data while it saves"),
     Row("copies-exactly",         -0.9,  0.0,  0.0, "file by file, in the kernel, or hand in hand"),
@@ -218,6 +219,9 @@ DEFERRALS = (  # `decided-data`: the sum for data suffices
     Combination(
         "a weak name", Hypothesis.SAVE, "data sets have such names, too, and a library is the only other evidence",
         all=("writes", "weak-name"), none=("recurs", "word", "step", "resumed"), min_sum=REQUIRED_SUMS[Hypothesis.SAVE],
+    ),
+    Combination(
+        "text may recur", Hypothesis.COPY, "results, unless they come steadily", all=("writes", "text", "computes")
     ),
     Combination(
         "may recur", Hypothesis.COPY, "too little for a save, enough for one of a series",

@@ -22,12 +22,8 @@ class Knowledge:
     deferred: DeferredEvents = field(default_factory=DeferredEvents)
 
     def bytes_outside_files(self, process: ProcessKey, span: Span, *, writes: bool) -> int:
-        """Bytes that a process transferred by pipes or sockets in a time, by its counters and its known files.
-
-        Where a child exited, the counters may be those of its own children, too: nothing is counted.
-        """
+        """Bytes that a process transferred by pipes or sockets in a time, by its counters and its known files."""
         history = self.world.histories[process]
-        alone = (one for one in history.between(*span) if not history.had_child_exit(one.start_ns + 1, one.end_ns))
-        transferred = sum(one.new_written_bytes if writes else one.returned_bytes for one in alone)
+        transferred = history.wrote_bytes(*span) if writes else history.returned_bytes(*span)
         in_files = self.transfers.recent.transfers_between(process, *span, writes=writes)
         return transferred - sum(one.size_in_use for one in in_files)

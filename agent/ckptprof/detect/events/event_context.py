@@ -10,7 +10,7 @@ from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_history import HistoryEvent, shape_of
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
-from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, MAX_PER_ITEM, MOST_SHARE
+from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, FEW, MAX_PER_ITEM, MOST_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.frameworks import file_names
@@ -101,12 +101,16 @@ class EventContext:
         return own or self.processes
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the trainer above a process, if it wrote as much to no file at that time, and the process read it."""
-        trainer, span = self.world.trainer_above(process), (self.start_ns - CONCURRENT_NS, self.end_ns)
+        """Return the trainer above a process, if it wrote as much to no file at that time, and the process read it.
+
+        Its counters include what children transferred since these were last sampled: such bytes were also read.
+        """
+        span, outside = (self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS), self.known.bytes_outside_files
+        trainer = self.world.trainer_above(process)
         if trainer is None:
             return None
-        piped = (self.known.bytes_outside_files(one, span, writes=one == trainer) for one in (trainer, process))
-        return trainer if min(piped) >= MOST_SHARE * self.bytes else None
+        given = outside(trainer, span, writes=True) - outside(trainer, span, writes=False)
+        return trainer if min(given, outside(process, span, writes=False)) >= MOST_SHARE * self.bytes else None
 
     @cached_property
     def own_files(self) -> set[FileKey]:
@@ -115,18 +119,21 @@ class EventContext:
             part.staging_file.file for part in self.parts if part.staging_file is not None
         }
         if self.writes:
-            for process in self.first_processes:
-                recent = self.known.transfers.recent.transfers_between(
-                    process, self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True
-                )
-                own.update(transfer.file for transfer in recent)
+            own.update(
+                one.file for one in self.transfers_between(self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True)
+            )
         return own
+
+    def transfers_between(self, start_ns: int, end_ns: int, *, writes: bool) -> list[Transfer]:
+        """Return the recent transfers of its processes in a span of time."""
+        recent, processes = self.known.transfers.recent, self.first_processes
+        return [one for key in processes for one in recent.transfers_between(key, start_ns, end_ns, writes=writes)]
 
     @cached_property
     def memory_bytes(self) -> int:
-        """The anonymous memory of its processes during it; 0: not sampled."""
+        """The anonymous memory of its processes, or of what forked them, during it; 0: not sampled."""
         usage, span = self.world.usage, (self.start_ns, self.end_ns)
-        changes = (usage.memory_changes(process, *span) for process in self.processes)
+        changes = (usage.memory_changes(one, *span) for one in set(map(self.world.jobs.rank_process, self.processes)))
         return sum(max((change.level_bytes for change in one), default=0) for one in changes)
 
     def is_made_by_others(self, path: str) -> bool:

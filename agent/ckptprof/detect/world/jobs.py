@@ -122,7 +122,7 @@ class Jobs(Processes):
     def job_of(self, process: ProcessKey) -> str:
         """Name of the job: equal for all its processes, in whatever order they were described."""
         info = self._info_or_parent(process)
-        if info is None or (process not in self._infos and not is_script(info)):
+        if info is None or not (process in self._infos or is_script(info) or self.own_or_forker_info(process)):
             return f"pid-{process[0]}"
         return self._group(info).name
 

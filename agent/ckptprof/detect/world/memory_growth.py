@@ -52,9 +52,11 @@ def find_build_before(
         top_bytes = max(one.level_bytes for one in changes)
         growth = top_bytes - max(one.level_bytes for one in changes if one.end_ns <= start_ns)
         growth -= read_bytes(start_ns, first_ns)
-        since_usual = (one for one in changes if one.end_ns > usual_since_ns)
-        is_observed = 2 * (top_bytes - after_bytes) >= growth or all(map(_is_short, since_usual))
-        if is_observed and _trend(usual) <= LITTLE_SHARE * size and MOST_SHARE * size <= growth:
+        longest_ns = max(one.end_ns - one.start_ns for one in changes if one.end_ns > usual_since_ns)
+        is_observed = 2 * (top_bytes - after_bytes) >= growth or longest_ns <= AT_ONCE_NS
+        levels, middle = [one.level_bytes for one in usual], len(usual) // 2
+        trend = mean(levels[middle:]) - mean(levels[: middle or 1])
+        if is_observed and trend <= LITTLE_SHARE * size and MOST_SHARE * size <= growth:
             rise = find_runs((*one[:3],) for one in changes if one.start_ns >= start_ns)
             return (rise[0].start_ns if rise else start_ns), first_ns
     return None
@@ -151,15 +153,6 @@ def _risen_since(changes: list[MemoryChange], size: int) -> int:
     whole = rise[1:] or rise  # the first one is partly training
     is_retained = 2 * _retained_ns(whole) >= sum(one.end_ns - one.start_ns for one in whole)
     return rise[0].start_ns if is_retained else 0
-
-
-def _trend(changes: list[MemoryChange]) -> float:
-    middle = len(changes) // 2
-    return mean(one.level_bytes for one in changes[middle:]) - mean(one.level_bytes for one in changes[: middle or 1])
-
-
-def _is_short(change: MemoryChange) -> bool:
-    return change.end_ns - change.start_ns <= AT_ONCE_NS
 
 
 def _retained_ns(steps: list[MemoryChange]) -> int:

@@ -20,6 +20,7 @@ interval (10 MB in 100 ms) the first 5 MB took 50 ms: the run is 50 to 200 ms, 1
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
@@ -64,7 +65,6 @@ class ProcessInterval(NamedTuple):
 
 _ROW, _START = struct.Struct("=13qd"), struct.Struct("=q")  # an interval, and its start
 _WIDTH = len(ProcessInterval._fields)
-_LARGEST = (1 << 63) - 1
 
 
 class ActivityRun(NamedTuple):
@@ -125,9 +125,9 @@ class ProcessHistory:
         return list(map(ProcessInterval._make, _ROW.iter_unpack(self._rows[first * _ROW.size : end * _ROW.size])))
 
     def _append(self, interval: ProcessInterval) -> None:
-        limited = (max(-_LARGEST, min(value, _LARGEST)) for value in interval[:-1])  # of a damaged recording
+        limited = (max(-sys.maxsize, min(value, sys.maxsize)) for value in interval[:-1])  # of a damaged recording
         self._rows += _ROW.pack(*limited, interval.busy)
-        self.ends_ns.append(min(interval.end_ns, _LARGEST))
+        self.ends_ns.append(min(interval.end_ns, sys.maxsize))
 
     def _places_between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
         first = bisect_right(self.ends_ns, start_ns)

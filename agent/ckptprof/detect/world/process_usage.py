@@ -136,11 +136,8 @@ class ProcessUsage:
     def memory_changes(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[MemoryChange]:
         """List the changes of anonymous memory in a time."""
         history = self._stats[process]
-        pairs = (
-            pairwise(history.samples(start_ns, end_ns))
-            if history and value_or_none(history.last_values[_Column.RESIDENT]) is not None
-            else ()
-        )
+        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
+            return []
         return [
             MemoryChange(
                 since_ns,
@@ -149,7 +146,7 @@ class ProcessUsage:
                 (now[_Column.MINOR_FAULTS] - before[_Column.MINOR_FAULTS]) * self._page_bytes,
                 now[_Column.ANONYMOUS],
             )
-            for (since_ns, before), (until_ns, now) in pairs
+            for (since_ns, before), (until_ns, now) in pairwise(history.samples(start_ns, end_ns))
         ]
 
     def file_memory_growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import msgspec
 
 from ckptprof.detect.tolerances import MAX_PER_ITEM
@@ -107,7 +105,7 @@ class Processes:
         if info is None or key_of(info) == process:
             return info
         comm = self.comm(process)
-        return info if is_script(info) and comm and (comm == info.comm or is_interpreter(comm)) else None
+        return info if comm and (comm == info.comm or (is_script(info) and is_interpreter(comm))) else None
 
     def parent(self, process: ProcessKey) -> ProcessKey | None:
         """Find its parent; None: unknown."""
@@ -131,10 +129,11 @@ class Processes:
         return list(found.values())
 
     def _root(self, info: ProcessInfo) -> ProcessInfo:
-        line = self.ancestors(info)
         root = info
-        for child, parent in itertools.pairwise(line):
-            if not is_of_same_job(parent, child):
+        for parent in self.ancestors(info)[1:]:
+            if is_runner(parent) and not (is_script(root) or root.runtimes):
+                continue  # a shell in which a script runs a tool
+            if not is_of_same_job(parent, root):
                 break
             root = parent
         return root
@@ -186,7 +185,7 @@ class Processes:
         if rendezvous.is_rank(info.environment):
             return key_of(self._wrapper(info))
         parent = self._above(info)
-        forked = parent is not None and is_script(parent) and is_forked(parent, info) and not is_helper(info)
+        forked = parent is not None and is_forked(parent, info) and not is_helper(info)
         return key_of(parent) if parent is not None and forked else process
 
 
@@ -216,8 +215,9 @@ def is_helper(info: ProcessInfo) -> bool:
 
 
 def is_forked(parent: ProcessInfo, child: ProcessInfo) -> bool:
-    """Whether a child runs its parent's program; in older recordings by its name, which a fork keeps."""
-    return parent.program == child.program and child.is_fork is not False
+    """Whether a child runs its parent's program; in older recordings a script's, by its name, which a fork keeps."""
+    is_fork = child.is_fork if child.is_fork is not None else is_script(parent)
+    return parent.program == child.program and is_fork
 
 
 def _may_fork(one: ProcessInfo, child: ProcessInfo) -> bool:
@@ -242,11 +242,11 @@ def is_of_same_job(parent: ProcessInfo, child: ProcessInfo) -> bool:
     run`). A newly started program that can save itself, and was given no rank of its own, is a job of its own, whatever
     its parent has loaded: sweeps, schedulers and tuners start such programs.
     """
-    if not is_script(parent) or is_runner(parent) or parent.start_ticks > child.start_ticks:
+    if is_runner(parent) or parent.start_ticks > child.start_ticks:
         return False
-    if is_helper(child) or is_launcher(parent) or is_forked(parent, child):
-        return True
-    return not child.runtimes or rendezvous.rank_place(child.environment) != rendezvous.rank_place(parent.environment)
+    rank_places = {rendezvous.rank_place(one.environment) for one in (parent, child)}
+    helps = is_helper(child) or is_launcher(parent) or not child.runtimes or len(rank_places) > 1
+    return is_forked(parent, child) or (is_script(parent) and helps)
 
 
 def job_title(*family: ProcessInfo) -> str:

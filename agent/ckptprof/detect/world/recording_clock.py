@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from typing import NamedTuple
 
@@ -11,7 +12,6 @@ from ckptprof import model
 from ckptprof.detect.tolerances import MAX_PER_ITEM, POLL_INTERVAL_NS, STAMP_TOLERANCE_NS
 from ckptprof_collectors.samples import ClockSample, FileFact
 
-_NEVER_SET_NS = -(1 << 62)  # files are older than a boot
 _DRIFT = 500e-6  # maximum of an uncorrected clock, as the kernel assumes (MAXFREQ)
 
 
@@ -33,7 +33,7 @@ class RecordingClock:
     def __init__(self, at_ns: int, wall_ns: int) -> None:
         self._offset_ns = wall_ns - at_ns
         self._at_ns = at_ns
-        self._since_ns = _NEVER_SET_NS  # earliest time of the last setting
+        self._since_ns = -sys.maxsize  # earliest time of the last setting; files are older than a boot
         self._set_by_ns = 0
         self._earlier_settings: deque[_ClockSetting] = deque(maxlen=MAX_PER_ITEM)
         self._kernel_state: tuple[int, ClockSample] | None = None  # when the kernel reported its state, and that state

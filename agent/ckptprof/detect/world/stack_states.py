@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
+from itertools import takewhile
 from typing import Literal
 
 from ckptprof.frameworks import code_patterns
@@ -20,10 +23,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 def main_frames(sample: StackSample) -> tuple[Frame, ...]:
     """Frames of the main thread, innermost first; empty if it was not sampled."""
-    for thread in sample.threads:
-        if thread.tid == sample.pid:
-            return thread.frames
-    return ()
+    return next((thread.frames for thread in sample.threads if thread.tid == sample.pid), ())
 
 
 def main_sleeps(sample: StackSample) -> bool:
@@ -52,15 +52,18 @@ def is_parked(frames: tuple[Frame, ...]) -> bool:
 
 def usual_depth(frames: tuple[Frame, ...], usual_stacks: list[tuple[Frame, ...]]) -> int:
     """Count the outermost frames that also occur outside of saves."""
-    deepest = 0
-    for other in usual_stacks:
-        depth = 0
-        for frame, other_frame in zip(reversed(frames), reversed(other), strict=False):
-            if frame[:2] != other_frame[:2]:
-                break
-            depth += 1
-        deepest = max(deepest, depth)
-    return deepest
+    pairs = (zip(reversed(frames), reversed(other), strict=False) for other in usual_stacks)
+    return max((sum(1 for _ in takewhile(lambda pair: pair[0][:2] == pair[1][:2], one)) for one in pairs), default=0)
+
+
+def trains_elsewhere(frames: Sequence[Frame], usual_functions: AbstractSet[tuple[str, str]]) -> bool:
+    """Whether any frame computes for training, or evaluates it: in a usual function, or by its name."""
+    return any(
+        (frame[:2] in usual_functions and _is_own_function(frame))
+        or code_patterns.TRAINS.search(frame[1])
+        or _words(frame[0]) & code_patterns.EVALUATION_WORDS
+        for frame in frames
+    )
 
 
 def classify_thread(

@@ -6,13 +6,13 @@ from collections import deque
 
 import msgspec
 
-from ckptprof.detect.tolerances import EDGE_TOLERANCE_NS, MAX_POINTS, NEARBY_NS
+from ckptprof.detect.tolerances import EDGE_TOLERANCE_NS, MAX_POINTS, NEARBY_NS, PATIENCE_NS
 from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.model import LATE, LEFT_OUT, Evidence
 from ckptprof.units import percent
 from ckptprof_collectors.samples import Frame, SamplerHealth, StackSample, ThreadSample
 
-FAR_BEHIND_NS = 60_000_000_000
+FAR_BEHIND_NS = PATIENCE_NS
 DESCRIPTIONS = "thread states and Python stacks"
 _REASON = "the sampler was late: blocked by a process, on an overloaded host, or with too much to read"
 

@@ -10,8 +10,11 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, MAX_POINTS
 from ckptprof.detect.world.bounded import MAX_ENTRIES, MAX_RECENT, Bounded
@@ -28,6 +31,7 @@ _USUAL_NS = 5_000_000_000  # before that it may have imported, read or evaluated
 _MIN_OBSERVED_NS = 500_000_000
 _WAKES_PER_SECOND = 1.0  # a second
 _BLOCKED_SHARE = 0.05
+_MAX_FRAMES = 4096  # shared, 0.4 KB each
 _MAX_GPUS = 16  # of one process
 _MAX_CACHED_STRETCHES = 8192  # cached, 0.2 KB each
 
@@ -47,7 +51,6 @@ class Rhythm:
 
     share: float
     slices_per_second: float
-    observed_ns: int  # how long it was sampled
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class _TrainingThread:
     # ns on a CPU or waiting for one, slices, bytes written and read
     times: CounterHistory = field(default_factory=lambda: CounterHistory(4))
     ended_ns: int | None = None
-    stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
+    stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
     # by GPU: (time, busy percent of the time before)
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     shares_gpu: bool = False  # with a process that may be of another job
@@ -69,7 +72,7 @@ def usual_rhythm(stretches: Sequence[Stretch]) -> Rhythm | None:
     if observed_ns < _MIN_OBSERVED_NS:
         return None
     slices = median(one.slices * 1e9 / (one.end_ns - one.start_ns) for one in stretches)  # the median ignores bursts
-    return Rhythm(median(one.share for one in stretches), slices, observed_ns)
+    return Rhythm(median(one.share for one in stretches), slices)
 
 
 def wakes_by_itself(stretches: Sequence[Stretch]) -> bool:
@@ -88,6 +91,7 @@ class TrainingThreads:
         )
         self._now_ns = 0
         self._previous_ns = 0
+        self._frames: dict[tuple[str, str, int], tuple[str, str, int]] = {}
         self._saves: deque[tuple[str, int, int]] = deque(maxlen=MAX_RECENT)  # job, start, end
         self.paused_ns_per_byte: Bounded[ProcessKey, deque[float]] = Bounded(MAX_ENTRIES, lambda: deque(maxlen=2))
         # by arguments: the sample times that were used, and the result
@@ -105,13 +109,22 @@ class TrainingThreads:
             before_ns = min(self._previous_ns, samples.counted_before_ns((time.pid, time.start_ticks)))
             self._ingest_time(at_ns, before_ns, time)
         for stacks in samples.by_kind(StackSample):
-            self._thread(stacks).stacks.append(stacks)
+            self._thread(stacks).stacks.append(self._with_shared_frames(stacks))
         for use in samples.by_kind(GpuUse):
             thread = self._thread(use)
             thread.shares_gpu = thread.shares_gpu or use.others > 0
             gpus = thread.gpus
             if use.gpu in gpus or len(gpus) < _MAX_GPUS:
                 gpus.setdefault(use.gpu, deque(maxlen=MAX_POINTS)).extend(use.points)
+
+    def _with_shared_frames(self, sample: StackSample) -> StackSample:
+        """Return a sample whose frames are those of earlier samples: of a profile most are equal."""
+        if len(self._frames) > _MAX_FRAMES:
+            self._frames.clear()
+        share = self._frames.setdefault
+        return replace(sample, threads=tuple(
+            replace(one, frames=tuple(share(frame, frame) for frame in one.frames)) for one in sample.threads
+        ))  # fmt: skip
 
     def _thread(self, process: ProcessKey | ProcessExit | StackSample | GpuUse) -> _TrainingThread:
         key = process if isinstance(process, tuple) else (process.pid, process.start_ticks)
@@ -148,8 +161,9 @@ class TrainingThreads:
         return self._thread(process).first_ns
 
     def stacks(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[StackSample]:
-        """Select the samples of its stacks in a time."""
-        return [one for one in self._thread(process).stacks if start_ns <= one.at_ns <= end_ns]
+        """Select the samples of its stacks in a time, in order: those of a profile arrive late."""
+        found = [one for one in self._thread(process).stacks if start_ns <= one.at_ns <= end_ns]
+        return sorted(found, key=attrgetter("at_ns"))
 
     def stretches(
         self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int = SPACING_NS
@@ -183,10 +197,8 @@ class TrainingThreads:
 
     def running_share(self, process: ProcessKey, start_ns: int, end_ns: int) -> float | None:
         """Share of a time in which its main thread ran or was runnable; None: not sampled, or too short."""
-        found = self.stretches(process, start_ns, end_ns)
-        sampled_ns = sum(one.end_ns - one.start_ns for one in found)
-        ran_ns = sum(one.share * (one.end_ns - one.start_ns) for one in found)
-        return ran_ns / sampled_ns if sampled_ns else None
+        spans = [(one.share, one.end_ns - one.start_ns) for one in self.stretches(process, start_ns, end_ns)]
+        return sum(share * span_ns for share, span_ns in spans) / sum(ns for _, ns in spans) if spans else None
 
     def recent_stretches(self, process: ProcessKey, start_ns: int, end_ns: int) -> Iterator[Stretch]:
         """Yield the result of `stretches`, last first, computing only what is consumed."""

@@ -37,7 +37,8 @@ from ckptprof.diagnose.accounts.claims import Claim, ClaimInputs
 from ckptprof.diagnose.accounts.parts import RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share, critical
 from ckptprof.diagnose.causes import AttributedTime, Cause, Wait
-from ckptprof.diagnose.context import MOMENT_SECONDS, CheckpointContext
+from ckptprof.diagnose.context import CheckpointContext
+from ckptprof.diagnose.tolerances import MOMENT_SECONDS
 from ckptprof.verdicts import Limit
 
 ORDER: tuple[Callable[[ClaimInputs, Parts], Claim], ...] = (

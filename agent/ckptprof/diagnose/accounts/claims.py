@@ -15,27 +15,28 @@ from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share
 from ckptprof.diagnose.accounts.ranks import LateRank, SingleWriter
 from ckptprof.diagnose.accounts.storage_waits import resolve, throttle
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause, Wait
-from ckptprof.diagnose.context import MOST, NS, SLIGHT, CheckpointContext, or_zero, seconds
+from ckptprof.diagnose.context import CheckpointContext, or_zero, seconds
+from ckptprof.diagnose.tolerances import (
+    HARDLY_ANY,
+    LARGELY,
+    MEMORY_RATE,
+    MOST,
+    NEARLY_ALL,
+    SLIGHT,
+    SLOW_MEMORY_RATE,
+    SMALL_BYTES,
+)
 from ckptprof.measures import ThreadMeasure
 from ckptprof.model import Mode
-from ckptprof.units import percent, plural, rate, size
+from ckptprof.units import NS, percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
-_LOW_SHARE = 0.04  # of all memory; the default of vm.dirty_ratio is 20 % of available memory
-_LOW_BYTES = 256 << 20
-_NEARLY = 0.9  # of the level at which the kernel pauses writers, as memory is sampled between pauses
-MEMORY_SPEED = 200e6  # bytes per second and thread; slower only on a VM whose host has to supply the pages
 MANY_FILES = 200
-SMALL_FILE_BYTES = 128 << 10
 _ROUNDING_SECONDS = 1e-6  # less is a rounding error of sums, which differ between Python 3.11 and 3.12
-_COPY_RATE = 1e9  # bytes per second of a copy, for dividing unclassified kernel time when files are many
-_OF_NAMES = 0.15  # of the time: above it all time is attributed to many small files
-_BUSY = 0.7  # of the time: below it nothing waited for the device all the time
 _EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
 _NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
 OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
 MAPPED = (Part.FAULT, Part.KERNEL, Part.REST, Part.DATA, Part.COPY)  # where a mapped restore spends its time
-_WORKED = 0.6  # of the waiting time, in which others were on a CPU
 _LOCKED_SECONDS = 0.1  # of CPU time: ten ticks of the kernel's accounting
 _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, including its kernel calls
 
@@ -85,14 +86,14 @@ def kernel(inputs: ClaimInputs, parts: Parts) -> Claim:
     creates = sum(or_zero(one.creates) for one in context.measures.threads)
     is_uncounted = 0 < creates < MOST * _files(context)  # with ten thousand new files a second the trace drops events
     if _many_small(context) and (not inputs.path.time.is_exact or is_uncounted):
-        names = max(0.0, spent - context.transferred_bytes / _COPY_RATE)
+        names = max(0.0, spent - context.transferred_bytes / MEMORY_RATE)
         parts = parts.reassign(names, Part.KERNEL, Part.CREATE)
     return Claim(parts.reassign(spent, Part.KERNEL, Part.COPY))
 
 
 def _many_small(context: CheckpointContext) -> bool:
     files = _files(context)
-    return files >= MANY_FILES and context.transferred_bytes / files < SMALL_FILE_BYTES
+    return files >= MANY_FILES and context.transferred_bytes / files < SMALL_BYTES
 
 
 def _files(context: CheckpointContext) -> float:
@@ -105,7 +106,7 @@ def names(inputs: ClaimInputs, parts: Parts) -> Claim:
     if spent <= 0:
         return Claim(parts)
     whole = parts.without(Part.QUEUED, Part.STARVED).total
-    claimed = OF_EACH_FILE if _many_small(context) and spent >= _OF_NAMES * whole else _NAMES
+    claimed = OF_EACH_FILE if _many_small(context) and spent >= SLIGHT * whole else _NAMES
     text = "creating and renaming" if context.is_save else "opening"
     if context.is_save and parts.of(Part.METADATA) > MOST * spent:
         text = "looking up"
@@ -147,7 +148,7 @@ def _is_lowered(context: CheckpointContext) -> bool:
         return False
     if available is not None and available + threshold < context.transferred_bytes:
         return False
-    return threshold < (_LOW_SHARE * total if total else _LOW_BYTES)
+    return threshold < HARDLY_ANY * or_zero(total)
 
 
 def _paused_seconds(inputs: ClaimInputs, *, lowered: bool) -> float:
@@ -157,7 +158,7 @@ def _paused_seconds(inputs: ClaimInputs, *, lowered: bool) -> float:
         return 0.0
     threshold, dirtied = context.memory.dirty_threshold_bytes, context.memory.dirty_max_bytes
     # The kernel starts to pause writers halfway to the threshold
-    throttled_from = (or_zero(threshold) + or_zero(context.memory.dirty_background_bytes)) / 2 * _NEARLY
+    throttled_from = (or_zero(threshold) + or_zero(context.memory.dirty_background_bytes)) / 2 * NEARLY_ALL
     at_threshold = bool(threshold) and dirtied is not None and dirtied >= throttled_from
     if lowered and at_threshold:
         return asleep  # the rest of the sleep was waiting for pages under writeback
@@ -207,7 +208,7 @@ def unknown_wait(inputs: ClaimInputs, parts: Parts) -> Claim:
     context, rest = inputs.context, parts.of(Part.REST)
     if inputs.path.time.calls_known or rest <= 0 or not context.device_bytes:
         return Claim(parts)
-    at_limit = throttle(context, rest) is not None or (context.device_busy or 0.0) >= _BUSY
+    at_limit = throttle(context, rest) is not None or (context.device_busy or 0.0) >= LARGELY
     is_theirs = at_limit and context.device_bytes >= MOST * context.transferred_bytes
     return Claim(parts.reassign(rest, Part.REST, Part.DATA) if is_theirs else parts)
 
@@ -234,7 +235,7 @@ def copying(inputs: ClaimInputs, parts: Parts) -> Claim:
     speed = max(speed, thread / spent)
     way = "into" if context.is_save else "out of"
     passed_by = could_bypass_cache(context)
-    slow = context.is_save and (speed < MEMORY_SPEED or passed_by)
+    slow = context.is_save and (speed < SLOW_MEMORY_RATE or passed_by)
     text = f"copying {way} the page cache at {rate(speed)}"
     if slow:
         idle = ", while its servers were mostly idle" if passed_by else ""
@@ -315,7 +316,7 @@ def lock(inputs: ClaimInputs, parts: Parts) -> Claim:
     waits = stacks.get("wait", 0) + stacks.get("gather", 0)  # for data that other threads do not provide
     runs_python = 2 * waits <= sum(stacks.values()) if stacks else is_blocking
     one_core = _ONE_CORE[0] <= process.busy <= _ONE_CORE[1] and runs_python
-    worked = others_busy >= max(_LOCKED_SECONDS, max(SLIGHT, _WORKED * cpu_share(thread)) * waited)
+    worked = others_busy >= max(_LOCKED_SECONDS, max(SLIGHT, MOST * cpu_share(thread)) * waited)
     if not worked or not (one_core or is_blocking):
         return Claim(parts)  # while training continues, the other threads need not work for the waiting one
     how = f"used {others_busy / context.span:.1f} cores"

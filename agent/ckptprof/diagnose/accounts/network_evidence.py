@@ -22,35 +22,35 @@ from statistics import median
 from typing import NamedTuple
 
 from ckptprof.diagnose.causes import Cause, Wait
-from ckptprof.diagnose.context import MOST, MS, SLIGHT, CheckpointContext, or_zero, rate_of
+from ckptprof.diagnose.context import CheckpointContext, or_zero, rate_of
+from ckptprof.diagnose.tolerances import (
+    FEW,
+    HARDLY_ANY,
+    LARGELY,
+    MOMENT_SECONDS,
+    MOST,
+    PART,
+    SLIGHT,
+    SMALL_BYTES,
+    TINY_BYTES,
+    TWICE,
+)
 from ckptprof.measures import ConnectionMeasure, LinkMeasure, MountMeasure, PathMeasure, ServerMeasure
 from ckptprof.model import Level
-from ckptprof.units import latency, percent, plural, rate, seconds, size
+from ckptprof.units import MS, latency, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit
 
-_FEW = 8  # requests: fewer have no mean, and no share of retransmissions
 # TCP
-_LEAST_SECONDS = 0.5  # data in flight: the window of a fast connection is often full for milliseconds
-_WINDOW_SHARE = 0.3  # of that time, by the window of the receiver
-_ON_ITS_WAY = 0.7  # of the waiting time, with data in flight
-_SENDS = 0.05  # of the bytes of the busiest connection; connections with fewer are ignored
-_QUEUED = 2.0  # times the shortest round
 # The fabric
 _A_SECOND = 100.0  # notifications or pauses per second: a healthy fabric has fewer, which keep its queues short
 _LOST_A_SECOND = 10.0  # packets per second; each costs a round trip, and often many retransmissions
-_WAITED = 0.3  # of the ticks of a port
 # Clients
 _RETRANSMITTED_SHARE = 0.01  # of the requests: each retransmission waited for its timeout, by default a minute
 _TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
 _DELAY_SECONDS = 0.1  # a client waits at least this long before it retries: NFS4_POLL_RETRY_MIN
-_SMALL_BYTES = 64 << 10  # of a request
-_OF_SIZE = 0.25  # of the maximum size of a request
 LONG = 5.0  # times a round trip: then the server itself is slow
 # Targets
 _SLOWER = 3.0  # times the median of the others
-_COMPARABLE_SIZE = 0.5  # of the size of its requests: those of the others
-_FULL = 0.7  # of the maximum number of requests in flight
-_TINY_BYTES = 16 << 10  # of a request: one to four pages
 _TIMEOUT_SECONDS = 5.0  # minimum timeout of a Lustre request: at_est2timeout
 
 
@@ -61,7 +61,7 @@ def transport(context: CheckpointContext, waiting: float) -> Wait | None:
     """
     theirs = of_storage(context)
     most = max((one.sent_bytes for one in theirs), default=0)
-    theirs = [one for one in theirs if one.sent_bytes >= _SENDS * most]  # not another port, nor a stuck connection
+    theirs = [one for one in theirs if one.sent_bytes >= HARDLY_ANY * most]  # not another port, nor a stuck connection
     busy = sum(or_zero(one.busy_seconds) for one in theirs)
     if not context.is_save or not theirs or any(one.busy_seconds is None for one in theirs) or waiting <= 0:
         return None
@@ -75,16 +75,16 @@ def transport(context: CheckpointContext, waiting: float) -> Wait | None:
         idle = f"data was in flight to {name} for only {seconds(busy)} of it"
         free = f"no data was in flight for {percent(1 - on_its_way)} of the wait"
         found = Wait(cause=Cause.SERVER, limit=Limit.SERVER, facts=(idle,), excluded=(free,), sure=sure)
-        return found if waiting >= _LEAST_SECONDS else None
-    if busy < _LEAST_SECONDS:
+        return found if waiting >= MOMENT_SECONDS else None
+    if busy < MOMENT_SECONDS:
         return None
     window_seconds = sum(or_zero(one.rwnd_share) * or_zero(one.busy_seconds) for one in theirs)
-    if window_seconds >= _WINDOW_SHARE * busy:
+    if window_seconds >= PART * busy:
         window = f"the receive window of {name} was full for {percent(window_seconds / busy)} of the {seconds(busy)}"
         return Wait(cause=Cause.WINDOW, limit=Limit.SERVER, facts=(f"{window} in which data was in flight",),
                     rival=None if sure else Limit.NETWORK, imposed=sure, sure=sure)  # fmt: skip
     stays_here = all(one.links == ("lo",) for one in theirs)  # then there is no network path
-    if window_seconds >= SLIGHT * busy or on_its_way < _ON_ITS_WAY or stays_here:
+    if window_seconds >= SLIGHT * busy or on_its_way < LARGELY or stays_here:
         return None
     queues = _queues(main, theirs)
     way = f"data was in flight to {name} for {percent(on_its_way)} of it{queues}"
@@ -100,7 +100,7 @@ def of_storage(context: CheckpointContext) -> list[ConnectionMeasure]:
 
 def _queues(main: ConnectionMeasure, theirs: list[ConnectionMeasure]) -> str:
     usual, least, text = main.rtt_seconds, main.min_rtt_seconds, ""
-    if usual and least and usual >= _QUEUED * least:
+    if usual and least and usual >= TWICE * least:
         text = f", with a round trip of {usual * MS:.1f} ms, {least * MS:.2f} ms without queues"
     lost = sum(or_zero(one.retransmitted_bytes) for one in theirs)
     return f"{text}, and {size(lost)} retransmitted" if lost else text
@@ -122,7 +122,7 @@ def congestion(
     ):
         if or_zero(count) >= least * max(waiting, 1.0):
             counts.append(plural(count or 0, noun))
-    if writes and or_zero(link.wait_share) >= _WAITED:
+    if writes and or_zero(link.wait_share) >= PART:
         counts.append(f"no credit to send for {percent(or_zero(link.wait_share))} of the time")
     if not counts:
         return None
@@ -165,7 +165,7 @@ def client_wait(context: CheckpointContext, waiting: float) -> Wait | None:
         return None
     transferred = mount.wire_written_bytes if context.is_save else mount.wire_read_bytes
     data = _requests(mount, "WRITE") if context.is_save else _requests(mount, "READ", "READ_PLUS")
-    if transferred is None or transferred < MOST * context.transferred_bytes or data.total < _FEW:
+    if transferred is None or transferred < MOST * context.transferred_bytes or data.total < FEW:
         return None
     return (
         _retransmitted(mount, waiting)
@@ -182,7 +182,7 @@ def _retransmitted(mount: MountMeasure, waiting: float) -> Wait | None:
     again = sum(or_zero(one.retransmissions) for one in mount.operations)
     late = sum(or_zero(one.timeouts) for one in mount.operations)
     timeout_seconds = late * (mount.settings or {}).get("timeo", 0) / _TIMEO_A_SECOND
-    if again < max(_FEW, _RETRANSMITTED_SHARE * count) and timeout_seconds < max(1.0, SLIGHT * waiting):
+    if again < max(FEW, _RETRANSMITTED_SHARE * count) and timeout_seconds < max(1.0, SLIGHT * waiting):
         return None
     timed_out = f", {int(late):,} timed out" if late else ""
     text = f"{int(again):,} of {plural(count, 'request')} retransmitted{timed_out}"
@@ -202,7 +202,7 @@ def _small(
     context: CheckpointContext, mount: MountMeasure, data: _Requests, each: float, waiting: float
 ) -> Wait | None:
     max_bytes = (mount.settings or {}).get("wsize" if context.is_save else "rsize")
-    if max_bytes is None or each >= min(_SMALL_BYTES, _OF_SIZE * max_bytes) or data.total_seconds < MOST * waiting:
+    if max_bytes is None or each >= min(SMALL_BYTES, PART * max_bytes) or data.total_seconds < MOST * waiting:
         return None
     text = f"{plural(data.total, data.kind)} of {size(each)} each, where {size(max_bytes)} would fit"
     return Wait(cause=Cause.SMALL_REQUESTS, limit=Limit.SMALL_IO, facts=(text,))
@@ -293,7 +293,7 @@ def slowest_target(context: CheckpointContext, waiting: float) -> ServerMeasure 
 
 
 def _timed(context: CheckpointContext) -> list[ServerMeasure]:
-    return [one for one in targets_of(context) if one.seconds is not None and or_zero(one.operations) >= _FEW]
+    return [one for one in targets_of(context) if one.seconds is not None and or_zero(one.operations) >= FEW]
 
 
 def _comparable_targets(context: CheckpointContext, slow: ServerMeasure) -> list[ServerMeasure]:
@@ -302,7 +302,7 @@ def _comparable_targets(context: CheckpointContext, slow: ServerMeasure) -> list
     def each(one: ServerMeasure) -> float:
         return transferred_bytes(one, writes=context.is_save) / or_zero(one.operations)
 
-    return [one for one in _timed(context) if one is not slow and each(one) >= _COMPARABLE_SIZE * each(slow)]
+    return [one for one in _timed(context) if one is not slow and each(one) >= MOST * each(slow)]
 
 
 def _unreachable_target(context: CheckpointContext, waiting: float) -> ServerMeasure | None:
@@ -335,10 +335,10 @@ def target_wait(context: CheckpointContext, waiting: float) -> Wait | None:
     timed = [one for one in targets_of(context) if one.seconds is not None and one.operations]
     requests = sum(or_zero(one.operations) for one in timed)
     in_use, slots = mount.in_use_mean, mount.slots
-    if requests < _FEW or in_use is None or not slots or in_use < _FULL * slots:
+    if requests < FEW or in_use is None or not slots or in_use < LARGELY * slots:
         return None
     each = sum(transferred_bytes(one, writes=context.is_save) for one in timed) / requests
-    if each < _TINY_BYTES:
+    if each < TINY_BYTES:
         text = f"{plural(int(requests), 'request')} of {size(each)} each"
         return Wait(cause=Cause.SMALL_OPERATIONS, limit=Limit.SMALL_IO, facts=(text,))
     name = target_name(timed[0]) if len(timed) == 1 else f"all {len(timed)} targets"

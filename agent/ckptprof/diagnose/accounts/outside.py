@@ -7,20 +7,16 @@ import math
 from ckptprof import units
 from ckptprof.diagnose.accounts.ranks import SingleWriter
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause
-from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero, rate_of, seconds
+from ckptprof.diagnose.context import CheckpointContext, or_zero, rate_of, seconds
+from ckptprof.diagnose.tolerances import MOST, PART, SHORT_SECONDS, SLOW_MEMORY_RATE, TWICE
 from ckptprof.figures import stall_seconds
 from ckptprof.measures import BeforeMeasure
 from ckptprof.model import Kind, Mode
-from ckptprof.units import plural, rate, size
+from ckptprof.units import NS, plural, rate, size
 from ckptprof.verdicts import Limit
 
 _LEAST_SECONDS = 0.01
 _UNKNOWN_CAUSE = "blocked before the first byte, cause unknown"
-_MIN_UNKNOWN_SECONDS = 1.0  # shorter time may be noise of the host, and is left out
-_MIN_STATE_SHARE = 0.3  # of the checkpoint's bytes
-_BUSY = 0.5  # cores of what pickles, compresses or computes checksums
-_COPIES = 2.0  # a copy of the state is at most this many times larger than the written bytes
-_PACKING = 200e6  # bytes per second; a copy of memory is faster, pickling is not
 
 
 def deletion(context: CheckpointContext) -> tuple[float, float]:
@@ -67,7 +63,7 @@ def arrived_share(context: CheckpointContext, only: SingleWriter | None) -> floa
     """Return the share of the bytes that came over the network before the first byte; 0 if there was no such state."""
     few, before = only is not None or context.ranks_here == 1, context.measures.before
     share = or_zero(before.received_bytes if before else None) / max(1.0, context.checkpoint.bytes)
-    return min(1.0, share) if few and share >= _MIN_STATE_SHARE else 0.0
+    return min(1.0, share) if few and share >= PART else 0.0
 
 
 def _max_blocked(context: CheckpointContext, arrived: float) -> float:
@@ -111,11 +107,11 @@ def blocked_by(context: CheckpointContext, had_cpu: float, arrived: float) -> li
     blocked_whole = seconds(before.blocked_ns) or blocked
     counted = min(1.0, blocked / blocked_whole) if blocked_whole else 1.0  # share of the time
     grown = or_zero(before.grown_bytes) * counted
-    computes = max(_cores(before), or_zero(before.runnable_share) * had_cpu) >= _BUSY * had_cpu
+    computes = max(_cores(before), or_zero(before.runnable_share) * had_cpu) >= MOST * had_cpu
     if arrived and (context.ranks > 1 or not computes):
         text = f"blocked before the first byte, while {size(or_zero(before.received_bytes))} arrived over the network"
         return [*found, AttributedTime(Cause.STATE_RECEIVED_BEFORE, Limit.GATHER, blocked, text)]
-    if grown >= _MIN_STATE_SHARE * whole:
+    if grown >= PART * whole:
         growth = _grown(context, before, blocked, grown, computes=computes)
         found.append(growth)
         blocked -= growth.seconds
@@ -127,7 +123,7 @@ def blocked_by(context: CheckpointContext, had_cpu: float, arrived: float) -> li
         text = f"blocked before the first byte, with {_cores(before):.1f} cores busy in {worker}"
         limit, waited = Limit.GATHER if many else Limit.SERIALIZE, _waits(before, blocked)
         return [*found, AttributedTime(Cause.BUSY_BEFORE, limit, blocked, text, runnable=waited)]
-    if blocked >= _MIN_UNKNOWN_SECONDS:
+    if blocked >= SHORT_SECONDS:
         found.append(AttributedTime(Cause.UNKNOWN_BEFORE, None, blocked, _UNKNOWN_CAUSE))
     return found
 
@@ -147,12 +143,10 @@ def _grown(
     spent = blocked if growing is None else min(blocked, growing)
     speed = rate_of(grown, spent)
     packs = sum(context.stacks().get(name, 0.0) for name in ("pickle", "crc", "compress"))
-    built = grown > _COPIES * context.checkpoint.bytes  # the data was built from it
-    limit = Limit.SERIALIZE if packs >= MOST or built or (computes and speed < _PACKING) else Limit.STAGING
+    built = grown > TWICE * context.checkpoint.bytes  # the data was built from it
+    limit = Limit.SERIALIZE if packs >= MOST or built or (computes and speed < SLOW_MEMORY_RATE) else Limit.STAGING
     sent = or_zero(context.measures.gpu_sent_bytes)
-    copied = (
-        f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= _MIN_STATE_SHARE * grown else ""
-    )
+    copied = f"; its GPUs sent {size(sent)} over PCIe since the previous sample" if sent >= PART * grown else ""
     text = f"memory grew by {size(grown)} before the first byte, at {rate(speed)}{copied}"
     waited = _waits(before, spent) if limit is Limit.SERIALIZE else 0.0
     return AttributedTime(Cause.MEMORY_GREW, limit, spent, text, runnable=waited)
@@ -175,7 +169,7 @@ def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:
 def packed(context: CheckpointContext, had_cpu: float) -> AttributedTime:
     """Return the account of the wait for child programs that read a save: serialisation if they used a CPU."""
     spent = or_zero(seconds(context.measures.packed_ns))
-    computes = or_zero(context.measures.packing_busy) >= _BUSY * had_cpu
+    computes = or_zero(context.measures.packing_busy) >= MOST * had_cpu
     text = "waiting for its own programs that read the saved files"
     text += " and pack them" if computes else ""
     return AttributedTime(Cause.PACKED, Limit.SERIALIZE if computes else None, spent, text)

@@ -9,16 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.parts import BUSY, CALLS, Part, Parts
-from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero, seconds
+from ckptprof.diagnose.context import CheckpointContext, or_zero, seconds
+from ckptprof.diagnose.tolerances import HARDLY_ANY, LITTLE, MOST
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
+from ckptprof.units import NS
 
 _ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by samples, outside calls
 _SAMPLE_NAMES = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # of a part
-_LITTLE = 0.2  # of the span: a shorter remainder cannot change a verdict
 _PIECES = 16  # of the path, at most
-_MIN_WRITER_SHARE = 0.2  # of the critical thread's bytes: with fewer a thread does not count as a writer alongside
-_SHARE = 0.05  # of a rank's bytes: less is a marker, not data
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def _polled(thread: ThreadMeasure, whole: float) -> ThreadBreakdown:
     else:
         blocked = min(left, seconds(thread.block_delay_ns) or 0.0)
         parts |= {Part.DATA: blocked, Part.REST: left - blocked}
-    known = bool(asleep_samples) or left < _LITTLE * whole or bool(parts.get(Part.DATA))
+    known = bool(asleep_samples) or left < LITTLE * whole or bool(parts.get(Part.DATA))
     return ThreadBreakdown(Parts(parts), is_exact=False, samples=int(samples), cpu_known=cpu_known, calls_known=known)
 
 
@@ -177,7 +176,7 @@ def ranks(context: CheckpointContext) -> tuple[Rank, ...]:
             streams.setdefault(stream.pid, []).append(stream)
     found = []
     for pid, (transferred, first_ns, last_ns) in movers.items():
-        bulk = [one for one in streams.get(pid, ()) if one.bytes >= _SHARE * transferred]
+        bulk = [one for one in streams.get(pid, ()) if one.bytes >= HARDLY_ANY * transferred]
         start_ns = min((one.start_ns for one in bulk), default=first_ns)
         end_ns = min(last_ns, max((one.end_ns for one in bulk), default=last_ns))
         within = [min(max(at_ns, whole.start_ns), latest_ns) for at_ns in (start_ns, end_ns)]
@@ -201,7 +200,7 @@ def critical(context: CheckpointContext) -> CriticalPath:
         parts, gaps = Parts({}), [(start_ns, end_ns)]
     for gap in gaps:
         parts = parts.plus(_filled(gap, others, thread.pid))
-    writers = [one for one in others if one.pid == thread.pid and one.bytes >= _MIN_WRITER_SHARE * thread.bytes]
+    writers = [one for one in others if one.pid == thread.pid and one.bytes >= LITTLE * thread.bytes]
     process = next((one for one in context.measures.processes if one.pid == thread.pid), None)
     return CriticalPath(replace(own, parts=parts), thread, process, len(writers) + 1)
 
@@ -210,7 +209,7 @@ def _critical_thread(context: CheckpointContext, threads: list[ThreadMeasure]) -
     found = ranks(context)
     for rank in reversed(found):
         mine = [one for one in threads if one.pid == rank.pid]
-        if mine and rank.bytes >= _SHARE * max(context.transferred_bytes, 1) / max(1, len(found)):
+        if mine and rank.bytes >= HARDLY_ANY * max(context.transferred_bytes, 1) / max(1, len(found)):
             return foremost(mine)
     return foremost(threads)
 

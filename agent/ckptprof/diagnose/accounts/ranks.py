@@ -8,15 +8,11 @@ from dataclasses import dataclass
 from ckptprof.diagnose.accounts.parts import STORED, Part
 from ckptprof.diagnose.accounts.path import Rank, foremost, ranks, time_of
 from ckptprof.diagnose.accounts.storage_waits import throttle
-from ckptprof.diagnose.context import MOST, NS, SLIGHT, CheckpointContext, or_zero
-from ckptprof.units import percent, seconds, size
+from ckptprof.diagnose.context import CheckpointContext, or_zero
+from ckptprof.diagnose.tolerances import CLEARLY, LARGELY, MOMENT_SECONDS, MOST, NEARLY_ALL, PART, SLIGHT
+from ckptprof.units import NS, percent, seconds, size
 from ckptprof.verdicts import Limit
 
-_LATE_SHARE = 0.25  # of the span
-_LATE_SECONDS = 0.5
-_SINGLE_WRITER_SHARE = 0.9  # of the bytes
-_BUSY = 0.8  # of the time, or of a limit: above it a shared device is saturated, and the last rank is chance
-_LARGER = 1.3  # times the bytes of the others: explains a late rank
 _AT_CPUS = (Part.USER, Part.COPY, Part.KERNEL, Part.CPU, Part.STARVED, Part.QUEUED)
 
 
@@ -47,7 +43,7 @@ def late_rank(context: CheckpointContext, asleep_share: float) -> LateRank | Non
         return None
     last, others = found[-1], found[:-1]
     late = (last.end_ns - statistics.median(one.end_ns for one in others)) / NS
-    if late < max(_LATE_SECONDS, _LATE_SHARE * context.span) or _saturated(context, asleep_share):
+    if late < max(MOMENT_SECONDS, PART * context.span) or _saturated(context, asleep_share):
         return None
     return LateRank(late, _why(late, last, others), _contention(context, last, others))
 
@@ -80,14 +76,14 @@ def _spent(context: CheckpointContext, pid: int, parts: tuple[Part, ...]) -> flo
 def _saturated(context: CheckpointContext, asleep_share: float) -> bool:
     """Check whether the ranks shared a device that was never idle: which of them ends last is then chance."""
     bound = throttle(context, context.span)
-    return asleep_share >= MOST and (bound.share if bound is not None else or_zero(context.device_busy)) >= _BUSY
+    return asleep_share >= MOST and (bound.share if bound is not None else or_zero(context.device_busy)) >= LARGELY
 
 
 def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:
     text = f"one rank finished {seconds(late)} after the median of the others"
     bytes_ = statistics.median(one.bytes for one in others)
     start_delay = (last.start_ns - statistics.median(one.start_ns for one in others)) / NS
-    if bytes_ and last.bytes >= _LARGER * bytes_:
+    if bytes_ and last.bytes >= CLEARLY * bytes_:
         return f"{text}, with {size(last.bytes)} instead of {size(bytes_)}"
     if start_delay >= MOST * late:
         return f"{text}, having started {seconds(start_delay)} later"
@@ -101,7 +97,7 @@ def single_writer(context: CheckpointContext) -> SingleWriter | None:
         return None
     transferred = [one.bytes for one in context.checkpoint.writers] or [one.bytes for one in context.measures.processes]
     total = sum(transferred)
-    if not total or max(transferred) < _SINGLE_WRITER_SHARE * total:
+    if not total or max(transferred) < NEARLY_ALL * total:
         return None
     cores = context.measures.cores
     workers = min(ranks, cores) if cores and cores > 0 else ranks

@@ -28,21 +28,14 @@ from typing import NamedTuple
 
 from ckptprof.diagnose.accounts import network_evidence
 from ckptprof.diagnose.causes import Cause, Wait
-from ckptprof.diagnose.context import MOST, CheckpointContext, busy_share, or_zero, rate_of
+from ckptprof.diagnose.context import CheckpointContext, busy_share, or_zero, rate_of
+from ckptprof.diagnose.tolerances import LARGELY, MOST, NEARLY_ALL, PART, SMALL_BYTES, TINY_BYTES, TWICE
 from ckptprof.measures import DeviceMeasure, MountMeasure
 from ckptprof.units import per_second, percent, plural, rate, size
 from ckptprof.verdicts import Limit
 
-SMALL_BYTES = 64 << 10  # of a request, or of a call that bypasses the page cache
-SMALL_REQUEST_BYTES = 128 << 10
 SYNC_BYTES = 4 << 20
-_TINY_BYTES = 16 << 10  # of a call or a request: too small for the full speed of any device or server
 SYNCS = 16
-_LARGER = 2.0  # times a request: the rate of such requests shows what larger requests can reach
-_NEAR = 0.7  # of a configured limit, of a speed, of an observed rate
-_STEADY = 0.8
-_IDLE = 0.3  # of the time: a device with fewer requests does not block its writers
-_EVEN = 0.9  # of the time at one rate: a limit keeps it there
 _PER_OPERATION = frozenset({Cause.FLUSHES, Cause.SMALL_OPERATIONS})  # each waits for a round trip, however short
 _UNDECIDED = frozenset({Cause.LINK_EVEN, Cause.CONGESTION, Cause.SERVER})  # other evidence decides between these
 _CLIENT_DECIDES = _UNDECIDED | {Cause.DAEMON}
@@ -92,7 +85,7 @@ def _flushes(context: CheckpointContext, data: float, sync: float) -> Wait | Non
     if syncs is None:
         return None
     bound = throttle(context, data + sync)
-    if counted != "syncs" and bound is not None and bound.bytes_per_second is not None and bound.share >= _EVEN:
+    if counted != "syncs" and bound is not None and bound.bytes_per_second is not None and bound.share >= NEARLY_ALL:
         return None  # the bytes are the limit, not the flushes
     each = context.transferred_bytes / max(1.0, syncs)
     if syncs < SYNCS or each >= SYNC_BYTES:
@@ -135,17 +128,17 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
         call = context.checkpoint.pattern.mean_operation_bytes
     request = context.request_bytes
     small_calls = context.is_direct and call is not None and call < SMALL_BYTES
-    small_requests = request is not None and request < SMALL_REQUEST_BYTES
+    small_requests = request is not None and request < SMALL_BYTES
     if not small_calls and not (small_requests and (call is None or call < SMALL_BYTES or context.is_direct)):
         return None
-    if request is not None and request >= SMALL_REQUEST_BYTES:
+    if request is not None and request >= SMALL_BYTES:
         return None
     bound = throttle(context, waiting)
     if bound is not None and bound.bytes_per_second is not None:
         return None  # the bytes are limited
     bytes_per_second = context.rate_of_device(context.device) or rate_of(context.transferred_bytes, waiting)
     shown = _shown(context, request)
-    if bound is None and shown is not None and bytes_per_second >= _NEAR * shown and (request or 0) >= _TINY_BYTES:
+    if bound is None and shown is not None and bytes_per_second >= LARGELY * shown and (request or 0) >= TINY_BYTES:
         return None
     words = f"in small operations of {size(request if request is not None else call or 0)} each"
     if context.device is not None and context.device_operations:
@@ -166,7 +159,7 @@ def _shown(context: CheckpointContext, request: float | None) -> float | None:
     """Return the highest rate known for this path, unless only requests as small as these showed it."""
     best = context.device.shown_bytes_per_second if context.device is not None else None
     each = context.device.shown_request_bytes if context.device is not None else None
-    if each is not None and request is not None and each < _LARGER * request:
+    if each is not None and request is not None and each < TWICE * request:
         best = None
     return max((value for value in (context.probed, best) if value), default=None)
 
@@ -179,10 +172,10 @@ def _limited_layer(context: CheckpointContext) -> DeviceMeasure | None:
         return lowest
     busiest = max(layers, key=lambda one: or_zero(busy_share(one)))
     most = or_zero(busy_share(busiest))
-    if most >= _IDLE:
-        return lowest if or_zero(busy_share(lowest)) >= _NEAR * most else busiest
+    if most >= PART:
+        return lowest if or_zero(busy_share(lowest)) >= LARGELY * most else busiest
     # Below a throttle all layers are as even: none of those above it is
-    return next((one for one in layers if one is not lowest and or_zero(one.steadiness) >= _STEADY), lowest)
+    return next((one for one in layers if one is not lowest and or_zero(one.steadiness) >= LARGELY), lowest)
 
 
 def _device(context: CheckpointContext, waiting: float) -> Wait:
@@ -202,7 +195,7 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
     if busy is not None:
         words += f", which was {percent(busy)} busy"
     steadiness = or_zero(device.steadiness) if device is not None else 0.0
-    is_paced = busy is not None and busy < _IDLE and steadiness >= _STEADY
+    is_paced = busy is not None and busy < PART and steadiness >= LARGELY
     if is_paced:
         words += f", at a constant rate ({percent(min(1.0, steadiness))} of the time): throttled before its queue"
     cause = Cause.DEVICE_THROTTLED if is_paced else Cause.DEVICE
@@ -222,7 +215,7 @@ def _behind_fabric(context: CheckpointContext, waiting: float, found: Wait) -> W
         text = f"no path to the disk was usable: {network_evidence.lost_paths(context)}"
         return Wait(cause=Cause.PATHS_LOST, limit=Limit.NETWORK, facts=(text,), rival=Limit.SERVER, imposed=True)
     busy = max((share for one in context.measures.devices if (share := busy_share(one)) is not None), default=None)
-    if busy is not None and busy < _IDLE:
+    if busy is not None and busy < PART:
         return replace(found, excluded=(f"its target had requests for only {percent(busy)} of the time",), sure=False)
     network = _network_wait(context, waiting, None)
     if network.cause is Cause.LINK_EVEN:
@@ -251,7 +244,7 @@ def _beyond_the_way(context: CheckpointContext, waiting: float, shown: Wait, tcp
     """Return the cause where data was seldom in flight: the server, or the process that serves a FUSE mount."""
     excluded, mount = (*shown.excluded, *tcp.excluded), context.measures.mount
     busy = mount.daemon_busy if mount is not None else None
-    if busy is not None and busy * context.span >= _NEAR * waiting and shown.cause not in _PER_OPERATION:
+    if busy is not None and busy * context.span >= LARGELY * waiting and shown.cause not in _PER_OPERATION:
         words = f"waiting for {_daemon(mount)}, which serves the mount and used {busy:.2f} cores"
         return Wait(cause=Cause.DAEMON, limit=Limit.SERIALIZE, words=words, facts=tcp.facts, excluded=excluded,
                     imposed=True)  # fmt: skip
@@ -287,11 +280,11 @@ def _link_wait(context: CheckpointContext, waiting: float, flush: Wait | None) -
         text += f", {' and '.join(acted)} by its queueing discipline"
         return replace(full, cause=Cause.LINK_SHAPED, facts=(text,), imposed=True)
     # A plateau: it was near its peak most of the time, whatever blocked its reader in between
-    is_plateau = active >= max(1.0, MOST * waiting) and (context.link_bytes or 0.0) / active >= _STEADY * peak
+    is_plateau = active >= max(1.0, MOST * waiting) and (context.link_bytes or 0.0) / active >= LARGELY * peak
     if not context.is_save and link.shaped_overlimits is not None and is_plateau:
         text += f", never more than {rate(peak)}, and this host shapes its traffic"
         return replace(even, facts=(text,), sure=False)
-    if speed and peak >= _NEAR * speed and bytes_per_second >= MOST * speed:
+    if speed and peak >= LARGELY * speed and bytes_per_second >= MOST * speed:
         return replace(full, facts=(f"{text} of {rate(speed)}",))
     congested = network_evidence.congestion(link, bytes_per_second, waiting, writes=context.is_save)
     if congested is not None:
@@ -304,16 +297,16 @@ def _link_wait(context: CheckpointContext, waiting: float, flush: Wait | None) -
     if flush is not None:
         return replace(flush, excluded=free)
     call = context.checkpoint.pattern.median_operation_bytes
-    small = context.is_remote and call is not None and call < _TINY_BYTES
+    small = context.is_remote and call is not None and call < TINY_BYTES
     if small and (context.is_direct or not context.is_save):  # the client of a mount gathers the others
         words = f"in small operations of {size(call or 0)} each"
         return Wait(cause=Cause.SMALL_OPERATIONS, limit=Limit.SMALL_IO, words=words, excluded=free, rival=Limit.SERVER)
     steadiness = min(1.0, or_zero(link.steadiness))
-    if shown and _NEAR * shown <= bytes_per_second <= shown / _NEAR and steadiness >= (_STEADY if speed else MOST):
+    if shown and LARGELY * shown <= bytes_per_second <= shown / LARGELY and steadiness >= (LARGELY if speed else MOST):
         text += f", its highest observed rate ({rate(shown)}), constant for {percent(steadiness)} of the time"
-        return replace(even, facts=(text,), imposed=steadiness >= _EVEN)
-    has_capacity = shown is not None and bytes_per_second < _NEAR * shown
-    if steadiness >= _EVEN and active >= MOST * waiting and not has_capacity:
+        return replace(even, facts=(text,), imposed=steadiness >= NEARLY_ALL)
+    has_capacity = shown is not None and bytes_per_second < LARGELY * shown
+    if steadiness >= NEARLY_ALL and active >= MOST * waiting and not has_capacity:
         return replace(even, facts=(f"{text}, at a constant rate ({percent(steadiness)} of the time)",), sure=False)
     at_server = _at_server(context.measures.mount)
     return Wait(cause=Cause.SERVER, limit=Limit.SERVER, words=at_server, excluded=free, rival=Limit.NETWORK)

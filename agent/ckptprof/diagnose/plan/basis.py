@@ -11,10 +11,9 @@ import msgspec
 from ckptprof import figures
 from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.units import plural
+from ckptprof.units import HOUR_SECONDS, plural
 
 _CENTURIES = 1e11  # seconds: 3,000 years
-_THREE_DIGITS = 999.5  # seconds: above it three digits hide single seconds
 RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assumed, not measured
 # Micron and Lightbits: 24,000 accelerators fail every 124 min, so each of them every 49,600 h. Llama 3 (419
 # interruptions of 16,384 GPUs in 54 days) gives 50,676 h: two sources within 3 %. Failures are assumed independent and
@@ -22,7 +21,6 @@ RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assum
 MTTF_PER_GPU_SECONDS = 24_000 * 124 * 60.0
 # fp16 weights (2) and in fp32 their master copy and Adam's two moments (3 x 4): MLPerf Storage v2
 BYTES_PER_PARAMETER = 14
-_HOUR = 3600
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1, ""))
 
 
@@ -132,7 +130,7 @@ def check_mttf(mttf: float, cost: SourcedFigure | None, duration: SourcedFigure 
 
 
 def _exact_seconds(value: float) -> str:
-    return f"{value:,.3g} s" if value < _THREE_DIGITS else f"{value:,.0f} s"
+    return f"{value:,.6g} s"
 
 
 class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,7 +270,7 @@ def _mttf(given: GivenFigures, gpus: SourcedFigure | None) -> SourcedFigure:
     if given.mttf_seconds is not None:
         return SourcedFigure(value=given.mttf_seconds, origin=Origin.GIVEN)
     if given.failures is not None and given.failures_seconds is not None:
-        text = f"{given.failures:,} in {given.failures_seconds / _HOUR:,.4g} h"
+        text = f"{given.failures:,} in {given.failures_seconds / HOUR_SECONDS:,.4g} h"
         return SourcedFigure(value=given.failures_seconds / given.failures, origin=Origin.GIVEN, text=text)
     if gpus is None:
         raise UsageError(
@@ -282,7 +280,7 @@ def _mttf(given: GivenFigures, gpus: SourcedFigure | None) -> SourcedFigure:
     text = "as given"
     if each is None:
         each, origin, text = MTTF_PER_GPU_SECONDS, Origin.ASSUMED, "reported by Micron and Lightbits for 24,000 GPUs"
-    return SourcedFigure(value=each / gpus.value, origin=origin, text=f"{each / _HOUR:,.6g} h per GPU, {text}")
+    return SourcedFigure(value=each / gpus.value, origin=origin, text=f"{each / HOUR_SECONDS:,.6g} h per GPU, {text}")
 
 
 def _duration_at_rate(rate: float | None, size: SourcedFigure | None, text: str) -> SourcedFigure | None:

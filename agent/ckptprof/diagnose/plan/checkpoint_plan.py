@@ -18,22 +18,17 @@ from ckptprof.diagnose.plan.basis import (
     check_mttf,
     choose_basis,
 )
+from ckptprof.diagnose.tolerances import CLEARLY, FIELD_MEAN_SHARE, FIELD_MOST_SHARE, SNIA_SHARE
 from ckptprof.model import Kind
-from ckptprof.units import percent, plural, seconds
+from ckptprof.units import DAY_SECONDS, HOUR_SECONDS, percent, plural, seconds
 
 LEAST_SAVES = 3  # recorded, from which on an interval is advised
 BEST = "availability"
 PER_MTTF = "20 per MTTF"
 BACK_TO_BACK = "as often as possible"
 TOLERANCE_SHARE = 0.005  # of the time: intervals that lose at most this much more than the best are as good
-DAY_SECONDS = 86_400
-BURST_SHARE = 0.05  # of the interval: a sync save within it keeps the stall below SNIA's 5 %
-FIELD_MEAN_SHARE, FIELD_MOST_SHARE = 0.12, 0.43  # of training time in checkpoints, Maeng et al. 2021
 _MORE = "record more, or give --cost"
-_HOURS_A_DAY = 24
-_ROUNDING = 1e-9
-_DIGITS = 6  # of a share: rounding noise is hidden
-_SAME_SIZE = 1.25  # a note is added if measured and planned sizes differ by more
+_DIGITS = 6  # after the point: rounding noise is hidden
 
 
 class IntervalRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,7 +166,7 @@ def advise(basis: Basis) -> Advice:
     today = None if basis.interval is None else _losses(basis.interval.value, basis)
     gained = None
     if basis.gpus is not None and today is not None and lost is not None:
-        gained = (today.lost_share - lost.lost_share) * _HOURS_A_DAY * basis.gpus.value
+        gained = (today.lost_share - lost.lost_share) * DAY_SECONDS / HOUR_SECONDS * basis.gpus.value
     return Advice(
         interval_seconds=interval,
         recovery_seconds=basis.recovery_seconds,
@@ -238,7 +233,7 @@ def compare(basis: Basis, advice: Advice) -> tuple[IntervalRule, ...]:
             ("Young", "sqrt(2 C M)", intervals.young(cost, mttf)),
             ("Daly", "minimum of his complete model", intervals.daly_exact(cost, mttf)),
             (BEST, "C + sqrt(2 (M + R) C + C^2)", intervals.best_availability(cost, mttf, recovery)),
-            ("5 % stall", "C / 0.05, the shortest that SNIA's rule allows", cost / intervals.STALL_SHARE),
+            ("5 % stall", "C / 0.05, the shortest that SNIA's rule allows", cost / SNIA_SHARE),
         ]
     found.append((PER_MTTF, "M / 20, Micron's 95 % goodput", mttf / intervals.SAVES_PER_MTTF))
     if advice.rule == BACK_TO_BACK:
@@ -266,12 +261,12 @@ def _rule(name: str, source: str, interval: float, basis: Basis, advice: Advice)
 def saves_per_day(interval: float) -> float:
     """Return the number of saves in a day that starts with one: 233 at 6.2 min; for longer intervals a fraction."""
     each = DAY_SECONDS / interval
-    return each if each < 1 else math.ceil(each - _ROUNDING)
+    return each if each < 1 else math.ceil(round(each, _DIGITS))
 
 
 def _traffic(basis: Basis, size: float, interval: float, measured: MeasuredFigures) -> StorageDemand:
     # Not the average over the day: a save should not take all of its interval. 269 GB/s for 5 TB at 6.2 min
-    burst = size / (BURST_SHARE * interval)
+    burst = size / (SNIA_SHARE * interval)
     speed = None if basis.duration is None else size / basis.duration.value
     if measured.rate is not None and is_measured(basis.size) and is_measured(basis.duration):
         speed = measured.rate.value
@@ -281,7 +276,7 @@ def _traffic(basis: Basis, size: float, interval: float, measured: MeasuredFigur
     return StorageDemand(
         bytes_per_day=size * saves_per_day(interval),
         average_bytes_per_second=size * saves_per_day(interval) / DAY_SECONDS,
-        burst_seconds=interval * BURST_SHARE,
+        burst_seconds=interval * SNIA_SHARE,
         burst_bytes_per_second=burst,
         burst_bytes_per_second_per_gpu=None if gpus is None else burst / gpus,
         measured_bytes_per_second=speed,
@@ -306,7 +301,7 @@ def _fill(given: GivenFigures, basis: Basis, interval: float) -> Filling | None:
     if free is None or basis.size is None:
         return None
     size = basis.size.value
-    fitting = math.floor(free / size + _ROUNDING)
+    fitting = math.floor(round(free / size, _DIGITS))
     return Filling(
         free_bytes=free,
         fitting=fitting,
@@ -319,7 +314,7 @@ def _fill(given: GivenFigures, basis: Basis, interval: float) -> Filling | None:
 def _notes(basis: Basis, advice: Advice, given: GivenFigures, measured: MeasuredFigures) -> list[str]:
     cost, size, share, ranks = basis.cost, basis.size, advice.stall_share, measured.ranks or 0
     notes = []
-    if cost is not None and share is not None and share > intervals.STALL_SHARE * (1 + _ROUNDING):
+    if cost is not None and share is not None and round(share, _DIGITS) > SNIA_SHARE:
         field = f" The field reports {percent(FIELD_MEAN_SHARE)} on average and up to {percent(FIELD_MOST_SHARE)}"
         notes.append(
             f"At this interval saves block training {percent(round(share, _DIGITS))} of the time, above SNIA's 5 %. "
@@ -341,7 +336,7 @@ def _notes(basis: Basis, advice: Advice, given: GivenFigures, measured: Measured
         )
     if measured.size is not None and size is not None and is_measured(cost):
         ratio = size.value / measured.size.value
-        if not 1 / _SAME_SIZE <= ratio <= _SAME_SIZE:
+        if not 1 / CLEARLY <= ratio <= CLEARLY:
             notes.append(
                 f"The cost was measured on saves of another size; this one is {ratio:.3g} times as large: give --cost."
             )

@@ -11,9 +11,9 @@ import math
 
 import msgspec
 
+from ckptprof.diagnose.tolerances import SNIA_SHARE
+
 SAVES_PER_MTTF = 20  # Micron and Lightbits: 20 checkpoints between failures lose at most 5 % of the work between them
-STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
-_TINY = 1e-12  # cost over MTTF; below it the series is exact and the equation is not
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +37,8 @@ def daly_exact(cost: float, mttf: float) -> float:
     from u = 1 come down to the root and never pass it. The recovery R does not move the minimum.
     """
     d = cost / mttf
-    if d < _TINY:
-        return young(cost, mttf)
+    if not d:
+        return 0.0
     u = 1.0
     while True:
         excess = u + math.expm1(-(u + d))
@@ -86,7 +86,7 @@ def as_good_as(lost_share: float, cost: float, mttf: float, recovery: float) -> 
     return (2 * cost * mttf / progress / longest, longest)
 
 
-def affordable_cost(mttf: float, recovery: float, share: float = STALL_SHARE) -> float:
+def affordable_cost(mttf: float, recovery: float, share: float = SNIA_SHARE) -> float:
     """Return the maximum cost of a save that keeps the stall below `share` (< 0.5) at the best interval.
 
     From C = share * T in `best_availability`: 2 (M + R) / ((1/share - 1)^2 - 1), which is (M + R) / 180 for 5 %.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ckptprof.diagnose.causes import AttributedTime
 from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import (
-    MIN_EXTRA_SHARE,
     CauseRule,
     extra_writes,
     is_remote,
@@ -13,6 +12,7 @@ from ckptprof.diagnose.rules.rule import (
     largest_of_limits,
     memory_pressure,
 )
+from ckptprof.diagnose.tolerances import PART
 from ckptprof.units import size
 from ckptprof.verdicts import Limit
 
@@ -50,7 +50,7 @@ def _wrote_each_byte_once(context: CheckpointContext) -> bool:
 def _reads_back(context: CheckpointContext) -> tuple[float, str] | None:
     checkpoint = context.checkpoint
     read = sum(or_zero(one.read_bytes) for one in context.measures.threads)
-    if context.is_save and read >= MIN_EXTRA_SHARE * max(1, checkpoint.bytes):
+    if context.is_save and read >= PART * max(1, checkpoint.bytes):
         return read / (read + context.transferred_bytes), f"{size(read)} of its own files read during the save"
     return extra_writes("rewrite")(context)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import MOST, CheckpointContext, or_zero
+from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import (
-    MIN_EXTRA_SHARE,
     CauseRule,
     Words,
     extra_writes,
@@ -16,6 +15,7 @@ from ckptprof.diagnose.rules.rule import (
     memory_pressure,
     stack_share_in,
 )
+from ckptprof.diagnose.tolerances import MOST, PART
 from ckptprof.frameworks.file_formats import COMPRESSIONS
 from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
@@ -23,7 +23,7 @@ from ckptprof.verdicts import Limit
 
 def _received_little(context: CheckpointContext) -> bool:
     before = context.measures.before
-    return before is not None and or_zero(before.received_bytes) < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes)
+    return before is not None and or_zero(before.received_bytes) < PART * max(1, context.checkpoint.bytes)
 
 
 def _mostly(cause: Cause) -> Words:
@@ -56,7 +56,7 @@ def _compressed(context: CheckpointContext) -> tuple[float, str] | None:
 
 def _copied(context: CheckpointContext) -> tuple[float, str] | None:
     found, sent = stack_share_in("copy")(context), or_zero(context.measures.gpu_sent_bytes)
-    if found is None or sent < MIN_EXTRA_SHARE * max(1, context.checkpoint.bytes):
+    if found is None or sent < PART * max(1, context.checkpoint.bytes):
         return found
     return found[0], f"{found[1]}; its GPUs sent {size(sent)} over PCIe since the previous sample"
 

@@ -7,18 +7,15 @@ import math
 from ckptprof.diagnose.accounts import network_evidence
 from ckptprof.diagnose.accounts.network_evidence import target_name, transferred_bytes
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import MOST, CheckpointContext, or_zero
+from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import CauseRule, is_restore, largest_of_causes, largest_of_limits
+from ckptprof.diagnose.tolerances import CLEARLY, LARGELY, MOST, NEARLY_ALL, PART
 from ckptprof.measures import ServerMeasure
 from ckptprof.units import percent, plural, seconds, size
 from ckptprof.verdicts import Limit
 
-_SENT_LATE_SHARE = 0.7  # of the data: sent to the server after all of it was written to the page cache
-_LONG = 0.3  # of the save, until the server had been sent data
-_REREAD_FACTOR = 1.5  # times the size of the files: several processes read the same bytes
 _MAX_NAMES = 4  # names of servers
 _OF_THE_LINK = frozenset({Cause.LINK, Cause.LINK_EVEN, Cause.LINK_SHAPED, Cause.CONGESTION, Cause.PATH, Cause.QUEUES})
-_SINGLE_TARGET_SHARE = 0.9  # of the bytes: all except metadata and markers
 _REQUEST_BYTES = 4 << 20  # the largest request of a client: with less grant it is written piece by piece, synchronously
 _LEAST_BYTES = 1 << 20  # smallest advised threshold: smaller pieces do not gain
 _NEAR = 1.1  # times the size of a call, of which polling has only the mean
@@ -44,14 +41,14 @@ def _sent_late(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]
     mount = context.measures.mount
     late = mount.late_share if mount is not None else None
     requested = mount.requested_seconds if mount is not None else None
-    if late is None or requested is None or late < _SENT_LATE_SHARE or requested < _LONG * context.span:
+    if late is None or requested is None or late < LARGELY or requested < PART * context.span:
         return None
     return f"{percent(min(1.0, late))} of it was sent only after all writes, which took {seconds(requested)}"
 
 
 def _read_by_several(context: CheckpointContext) -> tuple[float, str] | None:
     unique, whole = or_zero(context.checkpoint.unique_bytes), context.checkpoint.bytes
-    if not unique or whole < _REREAD_FACTOR * unique:
+    if not unique or whole < CLEARLY * unique:
         return None
     return 1 - unique / whole, f"{size(whole)} read, of {size(unique)} distinct: several ranks read the same data"
 
@@ -99,7 +96,7 @@ def _on_one_target(context: CheckpointContext, accounts: tuple[AttributedTime, .
     there = (mount.settings or {}).get("osts", len(targets)) if mount is not None else len(targets)
     whole = sum(transferred_bytes(one, writes=context.is_save) for one in targets)
     first = transferred_bytes(targets[0], writes=context.is_save)
-    if there < 2 or first < _SINGLE_TARGET_SHARE * whole or account.cause in _OF_THE_LINK:
+    if there < 2 or first < NEARLY_ALL * whole or account.cause in _OF_THE_LINK:
         return None
     way = "went to" if context.is_save else "came from"
     return f"{percent(first / whole)} of the bytes {way} one of {there} OSTs, {target_name(targets[0])}"

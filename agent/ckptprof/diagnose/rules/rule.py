@@ -7,15 +7,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero
+from ckptprof.diagnose.context import CheckpointContext, or_zero
+from ckptprof.diagnose.tolerances import MOST, PART, SLIGHT
 from ckptprof.frameworks.framework_table import libraries_of
 from ckptprof.model import Kind, Mode
 from ckptprof.units import percent, size
 from ckptprof.verdicts import Limit
-
-MIN_EXTRA_SHARE = 0.3  # of a checkpoint's bytes: smaller extra amounts do not explain its duration
-_SHOWN = 0.4  # of the samples in its own code: no other function is as frequent
-_LOW = 0.08  # of all memory: the kernel reclaims
 
 is_remote: Callable[[CheckpointContext], bool] = attrgetter("is_remote")
 is_save: Callable[[CheckpointContext], bool] = attrgetter("is_save")
@@ -86,7 +83,7 @@ def stack_share_in(name: str) -> Saving:
     def saving(context: CheckpointContext) -> tuple[float, str] | None:
         shares = context.stacks()
         own = sum(shares.get(one, 0.0) for one in ("pickle", "crc", "compress", "copy", "gather", "other"))
-        if not shares.get(name) or shares[name] < _SHOWN * own:
+        if not shares.get(name) or shares[name] < MOST * own:
             return None
         return shares[name] / own, f"{percent(shares[name])} of the stack samples of the writing thread were in {name}"
 
@@ -107,7 +104,7 @@ def in_background(context: CheckpointContext, *roles: str) -> bool:
 def memory_pressure(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
     """Match a shortage of memory."""
     total, available = or_zero(context.memory.total_bytes), context.memory.available_min_bytes
-    if total and available is not None and 0 <= available < _LOW * total:
+    if total and available is not None and 0 <= available < SLIGHT * total:
         return f"only {size(available)} of {size(total)} of memory was available"
     if or_zero(context.memory.memory_some_share) >= SLIGHT:
         return f"processes waited for memory {percent(min(1.0, or_zero(context.memory.memory_some_share)))} of the time"
@@ -121,7 +118,7 @@ def extra_writes(*reasons: str) -> Saving:
         checkpoint = context.checkpoint
         found = [one for one in checkpoint.overheads if one.reason in reasons]
         extra, unique = sum(one.bytes for one in found), (checkpoint.unique_bytes or checkpoint.bytes)
-        if not found or extra < MIN_EXTRA_SHARE * unique:
+        if not found or extra < PART * unique:
             return None
         text = f"{size(extra)} written in addition to the {size(unique)} of the checkpoint"
         return extra / max(1, extra + unique), text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import NS, CheckpointContext, or_zero
+from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import CauseRule, is_restore
+from ckptprof.diagnose.tolerances import LITTLE
 from ckptprof.model import Level, Mode
-from ckptprof.units import seconds
+from ckptprof.units import NS, seconds
 from ckptprof.verdicts import Limit
 
-_PAUSED = 0.2  # of the path
 _TIMEOUT_SECONDS = 600  # default of NCCL's collectives (torch.distributed)
 _MEASURE = "measure the path once (`ckptprof ceiling DIR`)"
 
@@ -18,7 +18,7 @@ def _paused(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) ->
     paused = sum(or_zero(one.dirty_pause_ns) for one in context.measures.processes) / NS
     whole = sum(one.seconds for one in accounts)
     return (
-        f"writers were blocked for {seconds(paused)} by the limit on dirty pages" if paused > _PAUSED * whole else None
+        f"writers were blocked for {seconds(paused)} by the limit on dirty pages" if paused > LITTLE * whole else None
     )
 
 

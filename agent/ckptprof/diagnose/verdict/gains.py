@@ -8,21 +8,17 @@ from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.path import cpu_share
-from ckptprof.diagnose.accounts.storage_waits import SMALL_REQUEST_BYTES, throttle
+from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import SLIGHT, CheckpointContext, or_zero, rate_of
+from ckptprof.diagnose.context import CheckpointContext, or_zero, rate_of
 from ckptprof.diagnose.rules.rule import CauseRule
+from ckptprof.diagnose.tolerances import CLEARLY, MEMORY_RATE, PART, SLIGHT, SMALL_BYTES, TICK_SECONDS
 from ckptprof.units import rate
 from ckptprof.verdicts import Limit
 
-_BINDS = 1 / 3  # of what remains: a smaller part does not bound it
-_FASTER = 1.3  # a rate not above this multiple shows nothing about what is possible without the limit
-_TICK = 0.02  # seconds; the kernel counts busy time in ticks
-_SAME_AMOUNT = 0.25  # of a checkpoint's bytes: a fastest second so close to them may be the checkpoint itself
 _SAME_STORAGE = (Limit.SMALL_IO, Limit.FLUSH, Limit.PAGE_FAULT)  # their remedies change the operations only
 _COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
 UNKNOWN_RATE = "the storage, whose rate in large requests is not known (`ckptprof ceiling` measures it)"
-_MEMORY = 1e9  # bytes per second of copying into the page cache: the least that a gain assumes
 
 
 class Gain(NamedTuple):
@@ -60,7 +56,7 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
             left[bound] = left.get(bound, 0.0) + one.seconds - (one.runnable if limit is Limit.CPU else 0.0)
     most = max(left, key=lambda one: left[one])
     expected = min(whole, max(0.0, expected))
-    return Gain(expected, most if left[most] >= _BINDS * expected else None)
+    return Gain(expected, most if left[most] >= PART * expected else None)
 
 
 def _waits_left(found: Accounting, mine: Sequence[AttributedTime], floor: float) -> float:
@@ -83,7 +79,7 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, s
     if limit in (Limit.DEVICE, Limit.NETWORK, Limit.SERVER, *_SAME_STORAGE) or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
     if limit in _COPIED:
-        copying = max(0.0, found.context.transferred_bytes / _MEMORY - (found.seconds - own))
+        copying = max(0.0, found.context.transferred_bytes / MEMORY_RATE - (found.seconds - own))
         return copying, f"copying {'into' if found.context.is_save else 'out of'} the page cache"
     if limit is Limit.SINGLE_WRITER and found.single_writer is not None:
         few = ", one for each CPU" if found.single_writer.workers < found.single_writer.ranks else ""
@@ -103,14 +99,12 @@ def _best_rate(context: CheckpointContext) -> float | None:
     if device is not None:
         best = [device.shown_bytes_per_second, device.peak_bytes_per_second]
         if _has_small_requests(context):
-            best = best[:1] if (device.shown_request_bytes or math.inf) >= SMALL_REQUEST_BYTES else []
-        elif or_zero(device.busy_seconds) >= _TICK:
+            best = best[:1] if (device.shown_request_bytes or math.inf) >= SMALL_BYTES else []
+        elif or_zero(device.busy_seconds) >= TICK_SECONDS:
             known.append((context.device_bytes or 0.0) / or_zero(device.busy_seconds))
         # The fastest second may contain a whole checkpoint that took less than one
         known += [
-            one
-            for one in best
-            if one and abs(one - context.transferred_bytes) > _SAME_AMOUNT * context.transferred_bytes
+            one for one in best if one and abs(one - context.transferred_bytes) > PART * context.transferred_bytes
         ]
     return max((value for value in known if value), default=None)
 
@@ -129,7 +123,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
         link = context.link
         speeds = (link.speed_bytes_per_second, link.shown_bytes_per_second) if link is not None else ()
         imposed = found.storage is not None and found.storage.imposed
-        known = [value for value in (*speeds, context.probed) if value and value > _FASTER * now]
+        known = [value for value in (*speeds, context.probed) if value and value > CLEARLY * now]
         best = min(known, default=None) if imposed else max(known, default=None)
         name = "the link" if best is None else f"the link at {rate(best)}"
     else:
@@ -137,7 +131,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
         bound = throttle(context, spent)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second
-        elif best is not None and best <= _FASTER * max(now, or_zero(bound and bound.bytes_per_second)):
+        elif best is not None and best <= CLEARLY * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
     floor = 0.0 if limit is Limit.SMALL_IO else min(found.cpu_in_calls, spent)  # large pieces take hardly any CPU
     if best is not None:
@@ -146,4 +140,4 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
 
 
 def _has_small_requests(context: CheckpointContext) -> bool:
-    return context.request_bytes is not None and context.request_bytes < SMALL_REQUEST_BYTES
+    return context.request_bytes is not None and context.request_bytes < SMALL_BYTES

@@ -5,20 +5,17 @@ from __future__ import annotations
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.network_evidence import was_in_pcc
 from ckptprof.diagnose.causes import Cause
-from ckptprof.diagnose.context import MOMENT_SECONDS, NS, or_zero, rate_of
+from ckptprof.diagnose.context import or_zero, rate_of
+from ckptprof.diagnose.tolerances import LARGELY, MOMENT_SECONDS, PART, SHORT_SECONDS, SNIA_SHARE
 from ckptprof.diagnose.verdict.save_series import stall_share
 from ckptprof.model import Mode
-from ckptprof.units import percent, rate
+from ckptprof.units import NS, percent, rate
 from ckptprof.verdicts import Limit
 
-SHORT_SECONDS = 1.0
 TOO_SHORT = "too short for a limit to matter"
 IN_BACKGROUND = "it was written in the background while training continued"
 LEAST_SECONDS = 0.2  # of one limit: ten samples
-STALL_SHARE = 0.05  # SNIA: checkpointing takes less than 5 % of the time in training
 LONG_SECONDS = 10.0
-CEILING_SHARE = 0.7
-LEAST_SHARE = 1 / 3  # of the path; a smaller part does not limit it
 _BUSY = (Limit.SERIALIZE, Limit.CPU)
 _STORAGE = (Limit.DEVICE, Limit.NETWORK, Limit.SERVER)
 
@@ -32,14 +29,14 @@ def why_not_slow(found: Accounting, limit: Limit | None) -> str | None:
     short = _short(found.seconds, slow[0] if slow else None, blocked_share)
     if short is not None:
         return short
-    if found.context.checkpoint.cache == "warm" and (limit not in _BUSY or found.share_of(limit) < LEAST_SHARE):
+    if found.context.checkpoint.cache == "warm" and (limit not in _BUSY or found.share_of(limit) < PART):
         return f"it came from {'PCC, on a disk of this host' if was_in_pcc(found.context) else 'the page cache'}"
-    if limit is None or found.share_of(limit) < LEAST_SHARE:
+    if limit is None or found.share_of(limit) < PART:
         return None
     if limit is Limit.NONE:
         most = next(one for one in found.accounts if one.limit is Limit.NONE)
         return f"{most.text}, a normal rate for one thread" if most.cause is Cause.COPYING else most.text
-    if blocked_share > STALL_SHARE if blocked_share is not None else found.seconds >= LONG_SECONDS:
+    if blocked_share > SNIA_SHARE if blocked_share is not None else found.seconds >= LONG_SECONDS:
         return None
     return _at_ceiling(found, limit)
 
@@ -54,7 +51,7 @@ def background_reason(found: Accounting) -> str | None:
         return None
     share = stall_share(found.context) if save.stall_ns is not None else None
     short = or_zero(save.stall_ns) < MOMENT_SECONDS * NS
-    return IN_BACKGROUND if (short if share is None else share < STALL_SHARE) else None
+    return IN_BACKGROUND if (short if share is None else share < SNIA_SHARE) else None
 
 
 def is_paused(found: Accounting) -> bool:
@@ -69,7 +66,7 @@ def _short(length: float, slow: tuple[Limit | None, float] | None, blocked_share
     `slow`: its longest limit and the seconds of that, None without one. If the save costs too much of the interval, a
     limit is reported even for a short save; unexplained time, and waits for a CPU, from MOMENT_SECONDS on.
     """
-    costs = blocked_share is not None and blocked_share >= STALL_SHARE
+    costs = blocked_share is not None and blocked_share >= SNIA_SHARE
     limit, own = slow or (None, 0.0)
     least = MOMENT_SECONDS if limit is Limit.CPU else LEAST_SECONDS
     if length < (MOMENT_SECONDS if limit is None else SHORT_SECONDS) and own < least:
@@ -90,7 +87,7 @@ def _at_ceiling(found: Accounting, limit: Limit) -> str | None:
     wait = found.waited_for(limit)
     if wait is not None and wait.imposed:
         return None
-    if probed is not None and overall >= CEILING_SHARE * probed:
+    if probed is not None and overall >= LARGELY * probed:
         return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
     if limit not in _STORAGE:
         return None
@@ -101,6 +98,6 @@ def _at_ceiling(found: Accounting, limit: Limit) -> str | None:
     now = or_zero(context.rate_of_device(context.device))
     if context.is_remote:
         now = rate_of(or_zero(context.link_bytes), found.waiting)
-    if shown and now >= CEILING_SHARE * max(shown, probed or 0.0):
+    if shown and now >= LARGELY * max(shown, probed or 0.0):
         return f"{rate(min(now, shown))}, the highest rate observed on this path"
     return None

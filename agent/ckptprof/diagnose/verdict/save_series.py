@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 import statistics
 
-from ckptprof.diagnose.context import MOST, NS, CheckpointContext, or_zero
+from ckptprof.diagnose.context import CheckpointContext, or_zero
+from ckptprof.diagnose.tolerances import HARDLY_ANY, LITTLE, MOMENT_SECONDS, MOST, TWICE
 from ckptprof.figures import duration_seconds as took
 from ckptprof.figures import intervals_seconds
 from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.units import seconds
+from ckptprof.units import NS, seconds
 
 _MOMENT = 0.3  # seconds
 _SAVES = 9  # the last saves: earlier ones may be of another run
-_SHARE = 0.05  # of the duration of the previous save
-_MIN_STALL_SHARE = 0.2  # of the duration of the previous save
 _AT_ONCE = 0.05  # seconds: too short for a step of training
-_LEAST = 0.5  # seconds; shorter saves follow each other by chance
-_SIZE_FACTOR = 2.0  # the sizes of the saves of one series differ by less
 
 
 def saves(context: CheckpointContext) -> list[Checkpoint]:
@@ -55,7 +52,7 @@ def back_to_back(context: CheckpointContext) -> str | None:
         return f"the last {in_row + 1} saves each started as soon as the previous one ended"
     before = context.measures.before
     stall = max(or_zero(context.checkpoint.stall_ns), before.blocked_ns if before is not None else 0) / NS
-    if in_row == 1 and stall >= _MIN_STALL_SHARE * took(chain[-2]) > 0:
+    if in_row == 1 and stall >= LITTLE * took(chain[-2]) > 0:
         return "it started as soon as the previous save ended, and training was blocked until then"
     return None
 
@@ -71,11 +68,11 @@ def waited_for(context: CheckpointContext) -> str | None:
     if context.checkpoint.kind is not Kind.SAVE or len(chain) < 2:
         return None
     earlier, later = chain[-2:]
-    if not (_is_by_another(earlier) and _is_by_another(later)) or took(earlier) < _LEAST:
+    if not (_is_by_another(earlier) and _is_by_another(later)) or took(earlier) < MOMENT_SECONDS:
         return None
-    is_same_size = max(earlier.bytes, later.bytes) <= _SIZE_FACTOR * min(earlier.bytes, later.bytes)
-    gap = (later.start_ns - earlier.end_ns) / NS
-    if not is_same_size or not -_AT_ONCE - _SHARE * took(earlier) <= gap <= max(_AT_ONCE, _SHARE * took(earlier)):
+    is_same_size = max(earlier.bytes, later.bytes) <= TWICE * min(earlier.bytes, later.bytes)
+    gap, slack = (later.start_ns - earlier.end_ns) / NS, HARDLY_ANY * took(earlier)
+    if not is_same_size or not -_AT_ONCE - slack <= gap <= max(_AT_ONCE, slack):
         return None
     return f"it started as soon as the previous save ended, which took {seconds(took(earlier))} in the background"
 
@@ -88,7 +85,7 @@ def _is_by_another(save: Checkpoint) -> bool:
 
 def _follows(earlier: Checkpoint, later: Checkpoint) -> bool:
     gap = (later.start_ns - earlier.end_ns) / NS
-    return _in_background(earlier) and -MOST * took(earlier) <= gap <= max(_MOMENT, _SHARE * took(earlier))
+    return _in_background(earlier) and -MOST * took(earlier) <= gap <= max(_MOMENT, HARDLY_ANY * took(earlier))
 
 
 def _in_background(save: Checkpoint) -> bool:

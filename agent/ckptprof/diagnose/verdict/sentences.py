@@ -7,8 +7,8 @@ from dataclasses import replace
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.outside import deleted_after
 from ckptprof.diagnose.causes import WITHOUT_CPU, WORDS, AttributedTime, Cause
-from ckptprof.diagnose.context import SLIGHT
 from ckptprof.diagnose.rules.rule import CauseRule
+from ckptprof.diagnose.tolerances import SLIGHT
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.diagnose.verdict.not_slow import TOO_SHORT
 from ckptprof.model import Kind

@@ -6,17 +6,16 @@ from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.causes import WORDS, AttributedTime
-from ckptprof.diagnose.context import MS, or_zero, rate_of
+from ckptprof.diagnose.context import or_zero, rate_of
 from ckptprof.diagnose.rules import RULES, CauseRule
+from ckptprof.diagnose.tolerances import FEW, LITTLE, NEARLY_ALL, PART
 from ckptprof.diagnose.verdict import not_slow, sentences
 from ckptprof.diagnose.verdict.gains import gain
 from ckptprof.diagnose.verdict.save_series import back_to_back, waited_for
 from ckptprof.model import LEFT_OUT, REUSED_MEMORY, Level, Mode
-from ckptprof.units import per_second, percent, plural, rate, seconds, size
+from ckptprof.units import MS, per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Alternative, Limit, Verdict
 
-_EQUAL_SHARE = 0.9  # of the largest: a limit with this much contradicts it, if one excludes the other
-_PERHAPS = 0.2  # of the path: a smaller part is no candidate
 # Confidence: its initial value, and by how much each doubt lowers it
 _EXACT = 0.92  # call times
 _ESTIMATED = 0.78  # samples
@@ -37,7 +36,6 @@ _EITHER_OR = frozenset(
     }
 )  # fmt: skip
 _WAITS = frozenset({Limit.FLUSH, Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.SMALL_IO})
-_LITTLE = 0.2  # of the path: a smaller account is ruled out
 _MOST = 6  # entries shown to users
 _NAMED = {
     Limit.SERIALIZE: "serialisation",
@@ -48,8 +46,6 @@ _NAMED = {
     Limit.STRAGGLER: "waiting for one rank",
     Limit.NONE: "copying",
 }
-_MIN_SAMPLES = 8  # at a thread: fewer are chance
-_WAITED = 0.2  # of the path: the cause of shorter waits does not matter
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def _alternative(found: Accounting, limit: Limit) -> Alternative | None:
     if other is None or rule is None:
         return None
     expected = gain(found, other, rule).expected_seconds
-    if expected is None or found.seconds - expected < max(not_slow.LEAST_SECONDS, _PERHAPS * found.seconds):
+    if expected is None or found.seconds - expected < max(not_slow.LEAST_SECONDS, LITTLE * found.seconds):
         return None
     return Alternative(limit=other, remedy=rule.remedy_for(found.context), expected_seconds=expected)
 
@@ -120,7 +116,7 @@ def _chained(found: Accounting) -> str | None:
     if not found.bars:
         return None
     chained, longest = back_to_back(found.context), found.bars[0][0]
-    is_known = longest not in (None, Limit.NONE, Limit.CPU) and found.share_of(longest) >= not_slow.LEAST_SHARE
+    is_known = longest not in (None, Limit.NONE, Limit.CPU) and found.share_of(longest) >= PART
     return waited_for(found.context) if chained is None and is_known else chained
 
 
@@ -134,7 +130,7 @@ def _choose(found: Accounting, chained: str | None) -> _Choice:
     fine = not_slow.why_not_slow(found, top)
     if fine is not None:
         return _Choice(Limit.NONE, fine, ())
-    unsure = top is None or top is Limit.NONE or found.share_of(top) < not_slow.LEAST_SHARE
+    unsure = top is None or top is Limit.NONE or found.share_of(top) < PART
     background = not_slow.background_reason(found) if unsure else None
     if background is not None:
         return _Choice(Limit.NONE, background, ())
@@ -142,7 +138,7 @@ def _choose(found: Accounting, chained: str | None) -> _Choice:
         why = f"{seconds(largest)} unexplained"
         if top is not None:
             why = f"no limit accounts for more than {percent(largest / found.seconds if found.seconds else 0.0)} of it"
-        return _Choice(Limit.UNCLEAR, why, tuple(limit for limit, _ in order[:2] if found.share_of(limit) >= _PERHAPS))
+        return _Choice(Limit.UNCLEAR, why, tuple(limit for limit, _ in order[:2] if found.share_of(limit) >= LITTLE))
     tie = _tie(order)
     if tie is not None:
         return tie
@@ -153,7 +149,7 @@ def _choose(found: Accounting, chained: str | None) -> _Choice:
 def _tie(order: list[tuple[Limit, float]]) -> _Choice | None:
     """Return an unclear verdict if two exclusive limits have similar time."""
     top, largest = order[0]
-    if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= _EQUAL_SHARE * largest:
+    if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= NEARLY_ALL * largest:
         second, other = order[1]
         why = f"{seconds(largest)} {WORDS[top]}, {seconds(other)} {WORDS[second]}"
         return _Choice(Limit.UNCLEAR, why, (top, second))
@@ -218,11 +214,11 @@ def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
     if found.seconds > 0:
         for other, words in _NAMED.items():
             spent = found.of(other)
-            if other is not limit and (spent > 0 or other is Limit.SERIALIZE) and spent < _LITTLE * found.seconds:
+            if other is not limit and (spent > 0 or other is Limit.SERIALIZE) and spent < LITTLE * found.seconds:
                 if other is Limit.SERIALIZE and not found.path.time.cpu_known:
                     continue
                 texts.append(f"{words} took only {seconds(spent)}")
-        if limit not in _WAITS and found.path.time.calls_known and found.waiting < _LITTLE * found.seconds:
+        if limit not in _WAITS and found.path.time.calls_known and found.waiting < LITTLE * found.seconds:
             busy = found.context.device_busy if not found.context.is_remote else None
             device_text = f", device {percent(busy)} busy" if busy is not None else ""
             texts.append(f"reads, writes and syncs waited only {seconds(found.waiting)}{device_text}")
@@ -233,8 +229,8 @@ def _not_observed(found: Accounting, limit: Limit) -> tuple[str, ...]:
     context, time, is_known = found.context, found.path.time, found.path.thread is not None
     if context.checkpoint.measures is None:
         return ("any measurement of the host during the checkpoint",)
-    few = time.calls_known and not time.is_exact and time.samples < _MIN_SAMPLES and found.seconds > 0
-    waited, mount = found.waiting > _WAITED * found.seconds, context.measures.mount
+    few = time.calls_known and not time.is_exact and time.samples < FEW and found.seconds > 0
+    waited, mount = found.waiting > LITTLE * found.seconds, context.measures.mount
     near, far = (waited and mount is not None and context.is_remote is is_far for is_far in (False, True))
     blocked = context.checkpoint.mode is Mode.ASYNC and context.checkpoint.stall_ns is None
     device_busy = None if context.device is None else context.device.busy_seconds

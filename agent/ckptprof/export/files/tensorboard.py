@@ -33,8 +33,11 @@ def write(folder: Path, fields: Sequence[RecordField], rows: Iterable[Sequence[A
         if row["step"] is None:
             without_step += 1
             continue
-        name = _UNSAFE.sub("_", row["job"])[:_NAME_CHARACTERS] or "_"
-        writer = writers.get(name) or writers.setdefault(name, EventFileWriter(str(folder / name)))
+        if (writer := writers.get(row["job"])) is None:
+            name = _UNSAFE.sub("_", row["job"])[:_NAME_CHARACTERS] or "_"
+            while str(folder / name) in {one.get_logdir() for one in writers.values()}:  # of another job
+                name += "_"
+            writer = writers[row["job"]] = EventFileWriter(str(folder / name))
         scalars = [
             Summary.Value(tag=f"{row['kind']}/{tag}", simple_value=row[tag]) for tag in _TAGS if row[tag] is not None
         ]

@@ -33,10 +33,8 @@ def csv_line(values: Iterable[Any]) -> bytes:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, bool):
-        return str(int(value))
     if isinstance(value, (int, float)):
-        return repr(value)
+        return repr(+value)  # +True is 1
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S.%f}"[:-3]  # spreadsheets know no zone
     text = value.hex() if isinstance(value, bytes) else encodable(str(value))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from ckptprof.diagnose.ceilings import FORMAT, Ceilings
+from ckptprof.diagnose.ceilings import Ceilings
 from ckptprof.store.location import default_path, path_of_database
 
 FOLDER = "ceilings"
@@ -64,12 +64,11 @@ def _load(path: Path) -> Ceilings | None:
         state = os.fstat(fd)
         if not stat.S_ISREG(state.st_mode) or state.st_size > _MAX_BYTES:
             return None
-        ceilings = msgspec.json.decode(os.read(fd, _MAX_BYTES), type=Ceilings)
+        return msgspec.json.decode(os.read(fd, _MAX_BYTES), type=Ceilings)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     finally:
         os.close(fd)
-    return ceilings if ceilings.format == FORMAT else None
 
 
 def _write(path: Path, data: bytes) -> None:

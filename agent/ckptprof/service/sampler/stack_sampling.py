@@ -1,20 +1,24 @@
 """When Python stacks of which processes are sampled: while a file is written, and once after, within a CPU allowance.
 
 A sample costs 10 to 15 ms of CPU, nearly all of it to find the interpreter in its library, and does not stop its
-target. The first saves of a process are sampled in full; of frequent saves over hours only some are. Of 669 recorded
-saves and restores none gets another limit, mode or stall without the samples that came within a second of the sample
-before.
+target. Until a save, `py-spy record` profiles one training thread of each job in turn, which shows what it did before:
+all the time at first, and of rare saves later only while one is due. The first saves of a process are sampled in full;
+of frequent saves over hours only some are. Of 669 recorded saves and restores none gets another limit, mode or stall
+without the samples that came within a second of the sample before.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.processes.python_stacks import NAME, StackSampler, find_program
+from ckptprof_collectors.processes.stack_profile import StackProfiler
 from ckptprof_collectors.samples import Sample, Unavailable
 
 SAMPLE_OFFSETS_NS = (0, 900_000_000, 2_000_000_000, 5_000_000_000, 12_000_000_000, 30_000_000_000)
@@ -26,6 +30,29 @@ WRITES_NS = 150_000_000  # after an observed write the process counts as writing
 SHARE = 0.001  # of a core, for one process,
 SAVED_NS = 300_000_000  # and for its first saves
 MAX_TARGETS = 8  # processes that are sampled in turn
+PROFILE_SHARE = 0.004  # of a core, for profiles of the training threads of all jobs in turn,
+PROFILE_SAVED_NS = 3_000_000_000  # and for the first minutes
+_DUE_SHARE = 0.7  # of the shorter of its last two times between saves: from then on a save is due,
+_RARE_NS = 60_000_000_000  # where that is longer; until then a profile shows the time since a save as well
+_REVIEW_NS = 1_000_000_000  # between searches for a process to profile
+
+
+@dataclass
+class _ProfiledThread:
+    profiled_ns: int = -1  # start of its last profile
+    wrote_ns: int = 0
+    between_ns: deque[int] = field(default_factory=lambda: deque(maxlen=2))  # its last saves
+
+    def record_write(self, wrote_ns: int) -> None:
+        """Record its last write, of a save that goes on or of a new one."""
+        if self.wrote_ns and wrote_ns - self.wrote_ns > 2 * PAUSE_NS:
+            self.between_ns.append(wrote_ns - self.wrote_ns)
+        self.wrote_ns = max(self.wrote_ns, wrote_ns)
+
+    def is_due(self, now_ns: int) -> bool:
+        """Whether it may save soon, by its last saves."""
+        shortest_ns = min(self.between_ns) if len(self.between_ns) == 2 else 0
+        return shortest_ns < _RARE_NS or now_ns - self.wrote_ns >= _DUE_SHARE * shortest_ns
 
 
 class _TargetState:
@@ -145,7 +172,11 @@ class StackSampling(StackSchedule):
     def __init__(self, governor: Governor) -> None:
         super().__init__()
         self._governor = governor
-        self._reader = StackSampler(find_program())
+        self._reader, self._profiler = StackSampler(find_program()), StackProfiler(find_program())
+        self._profile_allowance = CpuAllowance(PROFILE_SHARE, PROFILE_SAVED_NS)
+        self._trainers: list[int] = []
+        self._profiled: dict[int, _ProfiledThread] = {}  # by pid
+        self._profiled_pid = self._profile_cost_ns = self._review_ns = 0
         self._sampled_pid = 0  # process of the last sample, whose cost is not accounted for yet
         self._paid_ns = 0
 
@@ -162,13 +193,42 @@ class StackSampling(StackSchedule):
                 self._sampled_pid = watching.process.pid
                 self.record_sample(now_ns, watching.process.pid)
                 break
-        samples: list[Sample] = list(self._reader.consume())
+        samples: list[Sample] = [*self._reader.consume(), *self._profiler.consume()]
+        self._profile(now_ns, watched)
         if (reason := self._reader.consume_reason()) is not None:
             samples.append(Unavailable(NAME, reason))
         return samples
 
+    def _profile(self, now_ns: int, watched: dict[int, WatchedProcess]) -> None:
+        """Profile the training thread of one job; a profile ends with a save, whose preparation it shows."""
+        profiler = self._profiler
+        self._profile_allowance.spend(profiler.cost_ns - self._profile_cost_ns)
+        self._profile_cost_ns = profiler.cost_ns
+        if now_ns >= self._review_ns:
+            self._review_ns = now_ns + _REVIEW_NS
+            self._trainers = training_threads(watched)
+            kept = {pid: thread for pid, thread in self._profiled.items() if pid in watched}
+            self._profiled = {pid: _ProfiledThread() for pid in self._trainers} | kept
+        for pid in self._profiled.keys() & watched.keys():
+            last_ns = [one.last_ns for one in self._writings.values() if pid in one.targets]
+            self._profiled[pid].record_write(max([watched[pid].last_wrote_ns, *last_ns]))
+        if profiler.busy:
+            profiled = self._profiled.get(self._profiled_pid)
+            if profiled is not None and profiled.profiled_ns < profiled.wrote_ns <= now_ns - PAUSE_NS:
+                profiler.stop()
+            return
+        if not profiler.is_available or self._profile_allowance.left_ns(now_ns) <= 0:
+            return
+        due = [pid for pid in self._trainers if pid in watched and self._profiled[pid].is_due(now_ns)]
+        for pid in sorted(due, key=lambda pid: self._profiled[pid].profiled_ns):
+            if self._governor.allows("stacks") and profiler.request(watched[pid].process):
+                self._profiled[pid].profiled_ns, self._profiled_pid = now_ns, pid
+                return
+
     def close(self) -> None:
-        """End the sampling thread."""
+        """End the sampling threads."""
+        self._profiler.stop()
+        self._profiler.close()
         self._reader.close()
 
 
@@ -185,6 +245,15 @@ def training_ancestors(writer: WatchedProcess, watched: dict[int, WatchedProcess
         line[watching.process.pid] = watching
         watching = watched.get(watching.process.parent_pid)
     return [watching for watching in line.values() if watching.is_training and watching.is_interpreter]
+
+
+def training_threads(watched: dict[int, WatchedProcess]) -> list[int]:
+    """Pids of the processes that train, one of each job: its lowest rank, or its oldest process."""
+    families: dict[int, list[WatchedProcess]] = {}
+    for watching in watched.values():
+        if watching.is_awake and (line := training_ancestors(watching, watched)) and line[0] is watching:
+            families.setdefault(line[-1].process.pid, []).append(watching)
+    return [_sampling_order(members)[0] for members in families.values()]
 
 
 def _sampling_order(members: list[WatchedProcess]) -> list[int]:

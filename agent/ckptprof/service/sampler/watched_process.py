@@ -91,6 +91,7 @@ class WatchedProcess:
         self.places_known = False  # the folders where it may save are watched
         self.new_files: list[bytes] = []  # written files, consumed by the sampler
         self.last_write_ns = 0  # last observed write to a file
+        self.last_wrote_ns = 0  # last write of a tick's worth of a burst, to any target
         self._wrote_bytes = self._burst_wrote_bytes = 0  # since the tick before and the last burst, to any target
         self._previous_wrote = self._previous_writes = self._burst_writes = 0
         self._born_since_ns = born_since_ns
@@ -182,6 +183,8 @@ class WatchedProcess:
         wrote = max(io.write_chars, io.write_bytes) if io else 0
         self._wrote_bytes, self._previous_wrote = wrote - self._previous_wrote, wrote
         self._burst_wrote_bytes += self._wrote_bytes
+        if last_ns and self._wrote_bytes >= ACTIVE_BYTES:
+            self.last_wrote_ns = now_ns
         writes = io.write_syscalls if io else 0
         self._burst_writes, self._previous_writes = self._burst_writes + writes - self._previous_writes, writes
         if last_ns:
@@ -190,9 +193,9 @@ class WatchedProcess:
             self.activity.sample_since(now_ns, self._born_since_ns)
 
     def sample_training_thread(self, samples: list[Sample], *, traced: bool) -> None:
-        """Append CPU times of the main thread of a training process; while polling also its I/O."""
+        """Append CPU times of the main thread of a process that may train; while polling also its I/O."""
         if self._clock is None:
-            if not self.is_training or self._clock_denied:
+            if not (self.is_training or self.has_signs) or self._clock_denied:
                 return
             try:
                 self._clock = ThreadClock(self.process)
@@ -267,6 +270,7 @@ class WatchedProcess:
             if self.info is None:
                 samples.extend(describe_launchers(self.process))
             self.info = info
+            self.is_interpreter = is_interpreter(self.process)  # it may have been found before its exec(2)
             self.update_signs()
             samples.append(info)
 

@@ -9,10 +9,10 @@ from ckptprof.errors import StoreError
 from ckptprof.store.series import strips
 from ckptprof.store.series.strips import DAY_NS, HOUR_NS, MINUTE_NS, Span, Strip, block_id, split_id
 from ckptprof.store.sql import compiled
+from ckptprof.units import NS
 
 MAX_ANSWER_VALUES = 16_000_000  # of one answer: about half a gigabyte as numbers of Python
 _MAX_COMPUTED_IDS = 50_000
-_SECOND_NS = 1_000_000_000
 
 
 def read_series(
@@ -25,7 +25,7 @@ def read_series(
     BlockError if a block is damaged.
     """
     entity_row = connection.execute(compiled.ENTITY, {"known": entity}).fetchone()
-    step_ns = None if step_seconds is None else step_seconds * _SECOND_NS
+    step_ns = None if step_seconds is None else step_seconds * NS
     if entity_row is None:
         return Strip([], {})
     source = _EntityReader(connection, entity_row[0], spans)

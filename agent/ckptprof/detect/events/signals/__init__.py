@@ -64,7 +64,7 @@ CHECKS: tuple[_Check, ...] = (
     _Check("feeds", restore_signals.is_read_as_data_set, "files of one shape in a row or again, as data sets are read"),
     _Check("data", name_signals.has_data_word, "its name has a word for data sets or results"),
     _Check("place", name_signals.is_in_cache_or_package, "it is in a place of caches, packages or databases"),
-    _Check("foreign", name_signals.foreign_kind, "it is {}"),
+    _Check("foreign", name_signals.match_foreign, "it is {}"),
     _Check("swapped", swapping.is_swapped, "its process reads and rewrites it again and again, as swapped data"),
     _Check("received", pass_through.is_received, "as much was received over the network at the same time"),
     _Check("downloaded", name_signals.is_downloaded, "its place or name is that of downloads"),

@@ -67,12 +67,16 @@ def _find_counterparts(event: EventContext) -> list[Transfer]:
 
 
 def _find_converted(event: EventContext) -> list[Transfer]:
-    """Return the saves of other processes that it is made from, or what was made from it at once: a tenth at least."""
+    """Return the saves of other processes that it is made from, or what was made from it at once: a tenth at least.
+
+    A base model that is read beside such a save, to make one of both, is a source as well.
+    """
     since_ns, until_ns = (LOOSE_GAP_NS, 0) if event.writes else (0, LOOSE_GAP_NS)
-    window, recent = (event.start_ns - since_ns, event.end_ns + until_ns), event.known.transfers.recent
-    nearby = (recent.transfers_between(process, *window, writes=not event.writes) for process in event.first_processes)
-    others = [one for own in nearby for one in own if one.file not in event.own_files]
-    saved = [one for one in (others if event.writes else event.parts) if event.is_made_by_others(one.path)]
+    window = event.start_ns - since_ns, event.end_ns + until_ns
+    nearby = event.transfers_between(*window, writes=not event.writes)
+    others = [one for one in nearby if one.file not in event.own_files]
+    sources = others if event.writes else {*event.parts, *event.transfers_between(*window, writes=False)}
+    saved = [one for one in sources if event.is_made_by_others(one.path)]
     saved_bytes = sum(one.size_in_use for one in saved)
     if event.writes:
         return saved if saved_bytes >= LITTLE_SHARE * event.bytes else []
@@ -113,17 +117,14 @@ def _transferred_other_way(event: EventContext, slack_ns: int) -> dict[Transfer,
 
     What was read after the last byte was written is no source of it.
     """
-    found = {}
-    for process in event.first_processes:
-        for transfer in event.known.transfers.recent.transfers_between(
-            process, event.start_ns - slack_ns, event.end_ns + slack_ns, writes=not event.writes
-        ):
-            first, last = (transfer.span[0], event.end_ns) if event.writes else (event.start_ns, transfer.span[1])
-            if first > last:
-                continue
-            transferred = _transferred_bytes(transfer, event)
-            if transfer.file not in event.own_files and transferred * 2 > transfer.size_in_use:
-                found[transfer] = transferred
+    found, window = {}, (event.start_ns - slack_ns, event.end_ns + slack_ns)
+    for transfer in event.transfers_between(*window, writes=not event.writes):
+        first, last = (transfer.span[0], event.end_ns) if event.writes else (event.start_ns, transfer.span[1])
+        if first > last:
+            continue
+        transferred = _transferred_bytes(transfer, event)
+        if transfer.file not in event.own_files and transferred * 2 > transfer.size_in_use:
+            found[transfer] = transferred
     return found
 
 
@@ -159,10 +160,7 @@ def _flow_of(event: EventContext) -> _Flow | None:
     if event.writes:
         if any(known.openings.may_have_been_read(file, start_ns, end_ns + AT_ONCE_NS) for file in own):
             return None  # by any process
-        readings = (
-            known.recent.transfers_between(process, start_ns, end_ns, writes=False) for process in event.first_processes
-        )
-        if any(transfer.file in own for transfers in readings for transfer in transfers):
+        if any(transfer.file in own for transfer in event.transfers_between(start_ns, end_ns, writes=False)):
             return None
     opened = [one for one in event.parts if not one.is_mapped]
     start_ns = min([start_ns - (AT_ONCE_NS if event.writes else 0), *(one.first_ns for one in opened)])

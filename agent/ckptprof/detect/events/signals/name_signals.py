@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ckptprof.detect.events.event_context import EventContext
 from ckptprof.detect.events.signal_values import SignalMatch
+from ckptprof.detect.events.signals.process_signals import is_steady
 from ckptprof.detect.tolerances import CONCURRENT_NS, LITTLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.frameworks.file_formats import (
@@ -21,21 +20,15 @@ from ckptprof.frameworks.file_names import is_temporary_of_framework
 from ckptprof.frameworks.framework_table import evidence_weight
 from ckptprof.frameworks.name_words import has_only_state_words
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
-from ckptprof.frameworks.program_names import NUMERIC_RUNTIMES
+from ckptprof.frameworks.program_names import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
-_FORMAT_ROWS = {
-    "safetensors": "format-safetensors",
-    "torch-zip": "format-model",
-    "gguf": "format-model",
-    "keras": "format-model",
-}
+_MODEL_FORMATS = ("torch-zip", "gguf", "keras")
 
 
 def match_framework(event: EventContext) -> SignalMatch | None:
     """Return the framework of its file names, with the weight of its entry."""
-    return (
-        SignalMatch(event.framework, strength=evidence_weight(event.framework)) if event.framework is not None else None
-    )
+    name = event.framework
+    return SignalMatch(name, strength=evidence_weight(name)) if name is not None else None
 
 
 def match_format(event: EventContext) -> SignalMatch | None:
@@ -48,7 +41,8 @@ def match_format(event: EventContext) -> SignalMatch | None:
     if not formats:
         return None
     best = max(formats, key=lambda kind: formats[kind])
-    return SignalMatch(best, row=_FORMAT_ROWS.get(best, "format-data"))
+    group = best if best == "safetensors" else "model" if best in _MODEL_FORMATS else "data"
+    return SignalMatch(best, row=f"format-{group}")
 
 
 def has_step(event: EventContext) -> str | None:
@@ -64,19 +58,27 @@ def has_word(event: EventContext) -> bool:
 
 def has_data_word(event: EventContext) -> bool:
     """Word for data sets or results in its name."""
-    return _holds_for_most_bytes(event, lambda part: part.name.data)
+    return event.holds_for_most_bytes(lambda part: part.name.data)
 
 
 def is_in_cache_or_package(event: EventContext) -> bool:
     """Location in a cache, a package or a database."""
-    return _holds_for_most_bytes(event, lambda part: NOT_OF_JOBS.search(part.path))
+    return event.holds_for_most_bytes(lambda part: NOT_OF_JOBS.search(part.path))
 
 
-def foreign_kind(event: EventContext) -> str | None:
-    """Return the format in its suffix or first bytes, if that is no model's."""
-    if not _holds_for_most_bytes(event, _foreign_kind):
+def match_foreign(event: EventContext) -> SignalMatch | None:
+    """Return the format in its suffix or first bytes, if that is no model's.
+
+    Text is a model's if it was saved, or comes steadily; but libraries for training write text to trace themselves.
+    """
+    if not event.holds_for_most_bytes(_foreign_kind):
         return None
-    return next(kind for part in event.largest_parts if (kind := _foreign_kind(part)))
+    part, kind = next((part, kind) for part in event.parts if (kind := _foreign_kind(part)))
+    loaded = event.world.runtimes(event.producers) or frozenset()
+    may_be_state = part.path.endswith(TEXTS) and not part.name.data and not loaded & TRAINING_RUNTIMES
+    if may_be_state and (is_steady(event) or event.known.transfers.saved.contains(part.path)):
+        return None
+    return SignalMatch(kind, "text" if may_be_state else "")
 
 
 def is_downloaded(event: EventContext) -> bool:
@@ -98,16 +100,11 @@ def is_downloaded(event: EventContext) -> bool:
             return False
         return any(map(UNFINISHED_DOWNLOADS.search, paths))
 
-    return event.writes and _holds_for_most_bytes(event, is_download)
+    return event.writes and event.holds_for_most_bytes(is_download)
 
 
 def _has_hint(event: EventContext) -> bool:
     return event.holds_for_most_bytes(lambda part: part.name.hint and not part.name.model_output)
-
-
-def _holds_for_most_bytes(event: EventContext, predicate: Callable[[Transfer], object]) -> bool:
-    total = sum(part.bytes for part in event.largest_parts)
-    return sum(part.bytes for part in event.largest_parts if predicate(part)) * 2 > total
 
 
 def _foreign_kind(part: Transfer) -> str | None:

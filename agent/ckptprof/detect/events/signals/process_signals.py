@@ -26,17 +26,16 @@ def match_runtime(event: EventContext) -> SignalMatch | None:
         return SignalMatch(f"{verb} by a process that uses a GPU", "runtime-gpu")
     if loaded & NUMERIC_RUNTIMES:
         return SignalMatch(f"{verb} by a process with numpy loaded", "runtime-numeric")
-    if writes_whole_memory(event):
-        return SignalMatch("written by a process that computes, as much each time, most of its memory", "runtime-own")
+    if is_steady(event) and (event.framework == "pickle" or 0 < event.memory_bytes < 2 * event.bytes):
+        how = "written by a process that computes, as much each time, most of its memory or objects of its own"
+        return SignalMatch(how, "runtime-own")
     return SignalMatch(f"{verb} by a process without any library of machine learning", "runtime-none")
 
 
-def writes_whole_memory(event: EventContext) -> bool:
-    """One size at even periods, most of the memory: results are a part of it, films and pictures differ in size."""
-    if recurrence.period_text(event) is None or not computes(event):
-        return False
+def is_steady(event: EventContext) -> bool:
+    """One size at even periods, by a process that computes: films and pictures differ in size."""
     is_one_size = all(is_same_state_size(one.bytes, event.bytes) for one in event.series[-FEW:])
-    return is_one_size and 0 < event.memory_bytes < 2 * event.bytes
+    return is_one_size and recurrence.period_text(event) is not None and computes(event)
 
 
 def is_process_unknown(event: EventContext) -> bool:
@@ -50,7 +49,7 @@ def computes(event: EventContext) -> bool:
     if not event.writes or recurrence.is_row_of_data(event):
         return False
     least_share = _MIN_BUSY_SHARE_ALONE if event.world.has_no_ml_library(event.producers) else _MIN_BUSY_SHARE
-    for process in event.producers:
+    for process in map(event.world.jobs.rank_process, event.producers):
         share = event.world.usage.user_time(process, event.start_ns)
         if share is not None and share[0] >= _MIN_LIFE_NS and share[1] >= least_share:
             return True

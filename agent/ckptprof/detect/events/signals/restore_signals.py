@@ -169,11 +169,6 @@ def is_read_as_data_set(event: EventContext) -> bool:
 
 
 def _is_file_series(event: EventContext) -> bool:
-    nearby_paths = {
-        transfer.path
-        for process in event.first_processes
-        for transfer in event.known.transfers.recent.transfers_between(
-            process, event.start_ns - CERTAIN_GAP_NS, event.end_ns + CERTAIN_GAP_NS, writes=False
-        )
-    }
+    window = event.start_ns - CERTAIN_GAP_NS, event.end_ns + CERTAIN_GAP_NS
+    nearby_paths = {transfer.path for transfer in event.transfers_between(*window, writes=False)}
     return max(Counter(map(shape_of, event.history_event.paths | nearby_paths)).values()) >= MANY

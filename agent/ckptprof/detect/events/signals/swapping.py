@@ -11,7 +11,6 @@ from ckptprof.detect.tolerances import LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer
 
 _SWAP_SUFFIX = ".swp"  # DeepSpeed's, of states and of parameters
-_MIN_TURNS = 2  # once: a state that is read, changed and saved again
 
 
 def is_swapped(event: EventContext) -> bool:
@@ -44,7 +43,7 @@ def _is_file_swapped(event: EventContext, transfers: Sequence[Transfer]) -> bool
         turns = sum(_was_just_read(one, read) for one in written)
     else:
         turns = sum(_was_read_between(event, *pair) for pair in itertools.pairwise(written))
-    return turns >= _MIN_TURNS
+    return turns > 1  # once: a state that is read, changed and saved again
 
 
 def _was_just_read(written: Transfer, read: Sequence[Transfer]) -> bool:

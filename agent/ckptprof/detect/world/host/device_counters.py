@@ -7,10 +7,11 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
-from ckptprof.detect.world.counter_history import SECOND_NS, UNOBSERVED, CounterHistories, CounterHistory, value_or_none
+from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory, value_or_none
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import DeviceMeasure
 from ckptprof.model import DeviceShare
+from ckptprof.units import MS, NS
 from ckptprof_collectors.counters import SECTOR_BYTES
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, ThrottleInfo
 
@@ -19,7 +20,6 @@ _Column = IntEnum(
 )
 _WRITES = _Column.WRITTEN_SECTORS, _Column.WRITES
 _READS = _Column.READ_SECTORS, _Column.READS
-_MS_NS = SECOND_NS // 1000
 
 
 class DeviceUsers(NamedTuple):
@@ -112,7 +112,7 @@ class DeviceCounters:
             read_ios, read_sectors, read_ms, write_ios, write_sectors, write_ms, io_ms, weighted_ms, discard_ios,
             flush_ios,
         ) = counts  # fmt: skip
-        seconds = (end_ns - start_ns) / SECOND_NS
+        seconds = (end_ns - start_ns) / NS
         column, requests = _WRITES if writes else _READS
         best, best_requests = history.best_rate(column), history.best_rate(column, other_column=requests)
         peak = history.peak_rate((_Column.READ_SECTORS, _Column.WRITTEN_SECTORS), start_ns, end_ns)
@@ -168,7 +168,7 @@ class DeviceCounters:
         if measured is None:
             return None
         since_ns, until_ns, counts = measured
-        busy_ns = min(until_ns - since_ns, round(counts[_Column.IO_MS] * _MS_NS))
+        busy_ns = min(until_ns - since_ns, round(counts[_Column.IO_MS] * NS / MS))
         return DeviceWrites(round(counts[_Column.WRITTEN_SECTORS] * SECTOR_BYTES), busy_ns)
 
     def _lowest_limits(self, device: str, users: DeviceUsers, *, writes: bool) -> tuple[int | None, int | None]:
