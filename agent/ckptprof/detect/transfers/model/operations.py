@@ -64,7 +64,8 @@ def session_sums(session: FileActivity) -> OperationSums:
     """Return the sums of a transfer with one session, as nearly all are."""
     unevented_bytes = unevented_bytes_of(session)
     has_unevented = unevented_bytes > 0
-    sums = OperationSums(
+    last_ns = max(session.first_ns, session.last_ns)
+    return OperationSums(
         number=session.operations - has_unevented,
         bytes=session.bytes,
         unevented_bytes=unevented_bytes,
@@ -78,7 +79,7 @@ def session_sums(session: FileActivity) -> OperationSums:
         timed_operations=session.timed_operations,
         call_ns=session.call_ns,
         first_ns=session.first_ns,
-        last_ns=max(session.first_ns, session.last_ns),
+        last_ns=last_ns,
         low_offset=session.low_offset,
         high_offset=session.high_offset,
         gap_bytes=max(0, session.high_offset - session.low_offset - session.bytes),
@@ -86,8 +87,6 @@ def session_sums(session: FileActivity) -> OperationSums:
         is_shared_by_threads=False,
         error=session.error if (session.failed_ns or 0) > session.last_ns else None,
     )
-    same: dict[object, object] = {}  # one object for equal numbers: thousands of files may wait
-    return OperationSums._make(one if isinstance(one, bool) else same.setdefault(one, one) for one in sums)
 
 
 class SessionTotals:

@@ -30,7 +30,7 @@ class TracedTransfers:
     def __init__(self) -> None:
         self._sessions: Bounded[str, _KnownSession] = Bounded(8 * MAX_FILES)  # not closed
         self._exited: dict[ProcessKey, int] = {}  # processes that have ended, and when
-        self._files: tuple[dict[FileKey, tuple[TracedTransfer, ...]], ...] = {}, {}  # of reads, of writes; in order
+        self._files: dict[tuple[FileKey, bool], tuple[TracedTransfer, ...]] = {}  # the earliest first
         self._open: TransferSet = {}  # the least recently active first
         self._by_process: dict[ProcessKey, TransferSet] = {}
         self._unsynced: dict[ProcessKey, dict[int, TransferSet]] = {}  # by device: what a sync of all may store
@@ -85,7 +85,7 @@ class TracedTransfers:
         process, file = (activity.pid, activity.start_ticks), (activity.device, activity.inode)
         if siblings := self._by_process.get(process):
             process = next(reversed(siblings)).process  # one key for all of them
-        transfers = self._files[activity.writes].get(file, ())
+        transfers = self._files.get((file, activity.writes), ())
         last = next((one for one in reversed(transfers) if one.process == process), None)
         if last is not None:
             if last is not excluded and _continues(last, activity):
@@ -103,7 +103,7 @@ class TracedTransfers:
             observed_by="trace",
             generation=activity.generation,
         )
-        self._files[activity.writes][file] = (*transfers, transfer)
+        self._files[file, activity.writes] = (*transfers, transfer)
         self._by_process.setdefault(process, {})[transfer] = None
         self.file_events.adopt(transfer)
         return transfer
@@ -143,7 +143,7 @@ class TracedTransfers:
         """Ingest an event of a file, after the sessions of the same frame."""
         writers: tuple[TracedTransfer, ...] = ()
         if event.device is not None and event.inode is not None:
-            writers = self._files[True].get((event.device, event.inode), ())
+            writers = self._files.get(((event.device, event.inode), True), ())
         unsynced = self._unsynced.get((event.pid, event.start_ticks), {}) if is_sync_of_all(event) else {}
         relatives = [one for device, own in unsynced.items() if event.device in (None, device) for one in own]
         observed = self.file_events.ingest(event, writers, relatives)
@@ -192,7 +192,7 @@ class TracedTransfers:
     ) -> Iterator[TracedTransfer]:
         """Yield the transfers of a file, in both directions, that roughly overlap a time; of one process or of all."""
         for writes in (True, False):
-            for transfer in (one for one in self._files[writes].get(file, ()) if process in (None, one.process)):
+            for transfer in (one for one in self._files.get((file, writes), ()) if process in (None, one.process)):
                 if transfer.edges()[0] - POLL_INTERVAL_NS <= high_ns and low_ns <= transfer.last_ns + POLL_INTERVAL_NS:
                     yield transfer
 
@@ -233,7 +233,7 @@ class TracedTransfers:
     def _forget(self, transfer: TracedTransfer) -> None:
         del self._ended[transfer]
         self._newly_ended.pop(transfer, None)
-        remove_from(self._files[transfer.writes], transfer.file, transfer)
+        remove_from(self._files, (transfer.file, transfer.writes), transfer)
         self._unsynced.get(transfer.process, {}).get(transfer.file[0], {}).pop(transfer, None)
         siblings = self._by_process.get(transfer.process, {})
         siblings.pop(transfer, None)
