@@ -53,7 +53,7 @@ COMMANDS = {
     "capture": "Record raw samples into a file, which `ckptprof replay` reads here or elsewhere.",
     "replay": "Replay a recording through the same detection and report its checkpoints.",
     "version": "Print the version.",
-    "dashboards": "Write the Grafana dashboard, its provisioning file and the Prometheus alert rules into a folder.",
+    "dashboards": "Write the Grafana dashboards, their provisioning file and the Prometheus alert rules into a folder.",
     "completion": "Print the completion script of a shell.",
 }
 # Words of other tools, and the command that does the same here

@@ -157,7 +157,7 @@ def test_what_is_kept_of_a_trainer_is_bounded() -> None:
         book.ingest(frame(at_ns, 0, *told))
         book.record_save("pid-10", at_ns, at_ns)
 
-    assert len(book.stacks((10, 100), 0, 2000 * SECOND_NS)) == 256
+    assert len(book.stacks((10, 100), 0, 2000 * SECOND_NS)) == 600
     assert [len(points) for points in book.gpu_uses((10, 100))] == [600] * 16
     assert [len(book.saves_between((10, 100), number * SECOND_NS, number * SECOND_NS)) for number in (1743, 1744)] == [
         0,
