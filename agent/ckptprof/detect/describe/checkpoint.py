@@ -17,6 +17,7 @@ from ckptprof.detect.describe.durability import (
     list_write_ends,
     measure_writeback,
 )
+from ckptprof.detect.describe.hangs import find_hang
 from ckptprof.detect.describe.layout import (
     classify_transfer,
     cufile_limitations,
@@ -44,6 +45,7 @@ from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.placekeys import identify_place
 from ckptprof.model import (
+    HUNG,
     Checkpoint,
     Evidence,
     Kind,
@@ -86,6 +88,7 @@ def assemble(
         *stall.limitations,
         *truncation_limitations(truncations),
     )
+    hang = find_hang(candidate, known)
     writers = list_writers(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns, engine)
     measures = measure_checkpoint(draft)
@@ -143,6 +146,7 @@ def assemble(
             *stall.evidence,
             *ending.evidence,
             *truncations,
+            *((Evidence(name=HUNG, weight=0.0, text=hang.text),) if hang is not None else ()),
             *find_risks(candidate, known),
             *(find_frailties(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
             *durability_evidence(durable),
