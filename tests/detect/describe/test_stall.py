@@ -1113,7 +1113,7 @@ def profiled(
     for (since_s, frames), (next_s, _) in itertools.pairwise([*places, (until_s, ())]):
         for count in range(int((next_s - since_s) * 8)):
             _, sample = stacks(actor, since_s + count / 8, frames)
-            found.append((until_s, msgspec.structs.replace(sample, cost_ns=0)))
+            found.append((until_s, msgspec.structs.replace(sample, interval_ns=SECOND_NS // 8)))
     return found
 
 
