@@ -241,7 +241,7 @@ def _classify_sole_writer(
     all_still = merged([*spans, *still_spans, *before, *after])
     reuses_buffer = not before and prepared is None and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()
-    is_unprofiled = not before and prepared is None and activity.trainers.is_profiled(group.trainer)
+    is_unprofiled = prepared is None and activity.trainers.is_profiled(group.trainer)
     missed = (_UNPROFILED_LIMITATION,) if is_unprofiled else limitations
     paused_ns = length(clip(blocked, [(0, activity.start_ns)]))
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
