@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ckptprof.detect.budget import Budget, retained_kinds
 from ckptprof.detect.describe.completeness import large_file_shapes
-from ckptprof.detect.describe.hangs import find_hang
 from ckptprof.detect.describe.revisions import Revisions
+from ckptprof.detect.describe.truncations import find_hang
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.events.detection_knowledge import Knowledge

@@ -17,7 +17,6 @@ from ckptprof.detect.describe.durability import (
     list_write_ends,
     measure_writeback,
 )
-from ckptprof.detect.describe.hangs import find_hang
 from ckptprof.detect.describe.layout import (
     classify_transfer,
     cufile_limitations,
@@ -30,7 +29,7 @@ from ckptprof.detect.describe.risks import find_risks
 from ckptprof.detect.describe.sources import find_restore_source, refine_by_client
 from ckptprof.detect.describe.stall import Stall, blocked_intervals, classify_stall
 from ckptprof.detect.describe.stream_progress import sample_progress
-from ckptprof.detect.describe.truncations import find_truncations, truncation_limitations
+from ckptprof.detect.describe.truncations import find_hang, find_truncations, truncation_limitations
 from ckptprof.detect.describe.writers import count_ranks, find_common_run, list_writers
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
