@@ -26,6 +26,7 @@ class Kind(str, Enum):
 
 CUT_AT_START = "cut-at-start"  # evidence: monitoring started during it
 CUT_AT_END = "cut-at-end"  # evidence: monitoring ended during it
+HUNG = "hung"  # evidence: a writer stopped within it, and it has not ended
 LATE = "late"  # evidence: the recorder was behind when it decided
 CUT_BETWEEN = "cut-between"  # evidence: monitoring restarted during it; both parts are reported as one
 

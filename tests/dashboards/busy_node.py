@@ -83,6 +83,7 @@ def health(tick: int) -> RecorderHealth:
         sampler_restarts=0,
         cpu_seconds=tick * 0.003,
         resident_bytes=40 << 20,
+        hung_saves=0,
         bursts_active=1,
     )
 

@@ -234,6 +234,7 @@ def full(*, job_names: bool = True, minimal: bool = False) -> Metrics:
             abandoned=0,
             cpu_seconds=1.5,
             resident_bytes=2 << 20,
+            hung_saves=0,
             bursts_active=1,
         )
     )

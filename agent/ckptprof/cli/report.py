@@ -19,9 +19,12 @@ from ckptprof.cli.shared.database import (
 )
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Report
+from ckptprof.report.clean import clean, named
+from ckptprof.store.recorded_time import SILENT_NS
 
 if TYPE_CHECKING:
     from ckptprof.report.conditions import ConditionResult
+    from ckptprof.store.reader import StoreReader
 
 All = Annotated[
     bool,
@@ -99,12 +102,13 @@ def command(  # each argument is an option of the command line
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
             html_page.write(reader, report, name="ckptprof-report.html")
+        hung = _hung_now(reader, report)
     if json:
         output.write(document.dump(document.report_document(report)))
     results = evaluate(report)
     if not report.checkpoints and not any(one.is_met for one in results):
         message, hint = terminal.explain_empty(report)
-        raise NothingFoundError(message, hint=hint_service_database(db) or hint)
+        raise NothingFoundError("; ".join([*hung, message]), hint=hint_service_database(db) or hint)
     if not json and html_page is None:
         output.use_units()
         colour = output.use_colour(off=no_color)
@@ -117,6 +121,7 @@ def command(  # each argument is an option of the command line
             zone=output.LocalZone(),
             whole=whole,
             remarks=[
+                *hung,
                 *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_limited else []),
                 *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
             ],
@@ -124,6 +129,19 @@ def command(  # each argument is an option of the command line
         if not output.page(text, off=no_pager):
             output.write(text)
     return fail_conditions.report_conditions(results, allow_unknown=allow_unknown)
+
+
+def _hung_now(reader: StoreReader, report: Report) -> list[str]:
+    """Return a sentence for each save that hangs, if a recorder is running."""
+    seen_ns = report.watched.end_ns
+    pending = reader.pending() if seen_ns is not None and time.time_ns() - seen_ns < SILENT_NS else {}
+    if not pending:
+        return []
+    from ckptprof.report.live.state import underway  # noqa: PLC0415 # only while something is in progress
+    from ckptprof.service.recorder.pending import unfinished_checkpoints  # noqa: PLC0415 # as above
+
+    states = [underway(one) for one in unfinished_checkpoints(pending.values())]
+    return [f"{named(one.job)} hangs in a save now: {clean(one.hung)}." for one in states if one.hung is not None]
 
 
 def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool, no_color: bool) -> None:

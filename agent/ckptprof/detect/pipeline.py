@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ckptprof.detect.budget import Budget, retained_kinds
 from ckptprof.detect.describe.completeness import large_file_shapes
 from ckptprof.detect.describe.revisions import Revisions
+from ckptprof.detect.describe.truncations import find_hang
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.events.detection_knowledge import Knowledge
@@ -20,6 +21,7 @@ from ckptprof.detect.tolerances import CONCURRENT_NS, COUNTER_LAG_NS, FEW, MAX_P
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
+from ckptprof.detect.world.bounded import Bounded
 from ckptprof.detect.world.spans import merged
 from ckptprof.detect.world.starvation import FAR_BEHIND_NS
 from ckptprof.detect.world.world import World
@@ -71,6 +73,9 @@ class Detector:
         self.omitted_event_count = 0  # newly omitted in the last result of `pending`, for its limit
         self._evaluated_ns = self._classified_ns = 0
         self._grown_ns = 0  # when more files waited than before
+        self._hung: Bounded[Hashable, int] = Bounded(
+            MAX_PER_ITEM
+        )  # when each open file of a hung event was last found so
         self._fed_ns = header.at_ns
         self._forgotten_ns = 0
 
@@ -171,16 +176,17 @@ class Detector:
             names = {_key_of(candidate): candidate for candidate in ongoing[:MAX_PER_ITEM]}
             for name in sorted(names, key=self._forecasts.__contains__):  # those without a forecast first
                 candidate, known = names[name], self._forecasts.get(name)
+                fingerprint = _fingerprint(candidate), find_hang(candidate, self.known)
                 is_due = known is None or closely or self._fed_ns >= known.due_ns or self._is_quiet(candidate, known)
                 in_haste = is_due and hurried()
-                if known is not None and (not is_due or in_haste or known.fingerprint == _fingerprint(candidate)):
+                if known is not None and (not is_due or in_haste or known.fingerprint == fingerprint):
                     forecasts[name] = known
                 elif not in_haste:
                     age_ns = self._fed_ns - candidate.start_ns
                     due_ns = self._fed_ns + min(age_ns // _FORECAST_AGE_SHARE, _MAX_FORECAST_AGE_NS)
                     pause_ns = max(CONCURRENT_NS, 2 * _longest_pause_ns(candidate))
                     pending = self._recogniser.forecast(candidate)
-                    forecasts[name] = _Forecast(_fingerprint(candidate), due_ns, pause_ns, pending)
+                    forecasts[name] = _Forecast(fingerprint, due_ns, pause_ns, pending)
             self._world.recording_end_ns = recording_end_ns
             omitted.update(name for candidate in ongoing if (name := _key_of(candidate)) not in forecasts)
             if len(forecasts) == len(candidates):
@@ -260,7 +266,7 @@ class Detector:
         done: list[Checkpoint] = []
         for candidate in self._gatherer.gather(measurable, self._transfers.still_open()):
             step = NextStep.WAITS if hurried() else self._gatherer.next_step(candidate, now_ns)
-            if step is NextStep.WAITS or (step is NextStep.ENDED and self._is_closing(candidate, now_ns)):
+            if step is NextStep.WAITS or (step is NextStep.ENDED and self._is_unfinished(candidate, now_ns)):
                 waiting.extend(candidate.ended_transfers())
                 continue
             settled = self._gatherer.without_open_parts(candidate)
@@ -284,6 +290,19 @@ class Detector:
             done += self._recogniser.classify(candidate)
             _mark_classified(candidate)
         return done
+
+    def _is_unfinished(self, candidate: Candidate, now_ns: int) -> bool:
+        """Return True while a writer hangs, or closes its file."""
+        return self._is_hung(candidate) or self._is_closing(candidate, now_ns)
+
+    def _is_hung(self, candidate: Candidate) -> bool:
+        """Return True while a writer hangs, and for a while after it goes on."""
+        if self._world.recording_end_ns is not None:
+            return False
+        open_keys = [_key_of(candidate, part) for part in candidate.parts if part.closed_ns is None]
+        if open_keys and find_hang(candidate, self.known) is not None:
+            self._hung.update(dict.fromkeys(open_keys[:FEW], self._fed_ns))
+        return any(self._fed_ns - self._hung.get(key, -PATIENCE_NS) < PATIENCE_NS for key in open_keys)
 
     def _is_closing(self, candidate: Candidate, now_ns: int) -> bool:
         """Return True while a close(2) at its end still sends data to its server, or a sync still waits for that."""

@@ -128,6 +128,9 @@ RECORDER = (
         lambda s: s.store_log_bytes,
     ),
     _RECORDER_GAUGE("store_queue_batches", "Batches waiting for the store.", lambda s: s.store_queue),
+    _RECORDER_GAUGE(
+        "hung_saves", "Saves in progress of which a writer neither writes nor ends.", lambda s: s.hung_saves
+    ),
     _RECORDER_GAUGE("bursts_active", "Bursts in progress.", lambda s: s.bursts_active),
 )
 
@@ -163,7 +166,7 @@ MINIMAL = frozenset(
     f"ckptprof_{name}"
     for name in (
         "build_info", "checkpoint_bytes", "checkpoint_duration_seconds", "checkpoint_gpu_seconds",
-        "checkpoint_restores", "checkpoint_saves", "checkpoint_stall_seconds", "incomplete_checkpoints",
+        "checkpoint_restores", "checkpoint_saves", "checkpoint_stall_seconds", "hung_saves", "incomplete_checkpoints",
         "last_checkpoint_at_risk_seconds", "last_checkpoint_bytes", "last_checkpoint_duration_seconds",
         "last_checkpoint_expected_seconds", "last_checkpoint_limit", "last_checkpoint_path_seconds",
         "last_checkpoint_timestamp_seconds", "newest_restorable_step", "newest_restorable_timestamp_seconds",

@@ -37,4 +37,5 @@ class RecorderHealth(msgspec.Struct, frozen=True, kw_only=True):
     abandoned: int | None = None  # gauge: GPU driver queries without an answer
     cpu_seconds: float | None = None  # user and system time of the recorder
     resident_bytes: int | None = None  # gauge
+    hung_saves: int | None = None  # gauge: saves in progress of which a writer stopped
     bursts_active: int | None = None  # gauge: bursts in progress

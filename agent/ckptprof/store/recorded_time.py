@@ -8,6 +8,8 @@ from msgspec.structs import replace
 
 from ckptprof.model import Gap, Session, Watched
 
+SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
+
 
 def summarize_recorded(sessions: Sequence[Session], since_ns: int | None, until_ns: int | None) -> Watched:
     """Compute the recorded time within the bounds, and its gaps."""

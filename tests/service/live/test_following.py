@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import timezone
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.cli.recorded import BEGIN_NS, SECOND, recorded, save
 
+from ckptprof.cli.main import main
 from ckptprof.detect.events.decision_table import Hypothesis
 from ckptprof.detect.events.deferred import PendingEvent
 from ckptprof.detect.events.event_history import HistoryEvent
-from ckptprof.model import CUT_AT_END, Checkpoint, Evidence, Status
+from ckptprof.model import CUT_AT_END, HUNG, Checkpoint, Evidence, Status
+from ckptprof.report.live.frame import ScreenOptions, frame
 from ckptprof.report.live.state import Device
 from ckptprof.service.live.following import STOPPED, DeviceRates, LiveReader
 from ckptprof.service.recorder.pending import encode
@@ -104,6 +108,35 @@ def test_checkpoints_under_way_are_shown_while_a_recorder_runs(path: Path, reade
     assert (other.underway, other.last) == ((), ())
     for one in (killed, ended):
         assert (one.underway, one.devices, one.notes, one.level) == ((), (), (STOPPED,), None)
+
+
+def test_a_save_that_hangs_is_told_by_live_and_report_while_a_recorder_runs(
+    path: Path, reader: StoreReader, host: Host, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also if nothing else was recorded of the job; the report of a dead recorder says nothing of it."""
+    session = msgspec.structs.replace(reader.sessions()[-1], end_ns=time.time_ns(), clean=False)
+    hung = Evidence(name=HUNG, weight=0.0, text="rank 1 (python 8) was stopped by a signal, 29 MB into \x1b[2Jx")
+    one = going_on(7)
+    one.checkpoint = msgspec.structs.replace(one.checkpoint, evidence=(*one.checkpoint.evidence, hung))
+    with closing(StoreWriter(path)) as writer:
+        writer.update_session(session)
+        writer.add_checkpoints([], {one.checkpoint.uid: encode(one)}, ())
+    state = LiveReader(reader, host.rates()).state(session.end_ns)
+    screen = "\n".join(frame(state, ScreenOptions(width=100, height=30, zone=timezone.utc)))
+    codes = [main(["report", "--db", str(path), *more]) for more in ((), ("--job", "other"))]
+    told = capsys.readouterr()
+    with closing(StoreWriter(path)) as writer:
+        writer.update_session(msgspec.structs.replace(session, end_ns=BEGIN_NS + 100 * SECOND))
+    main(["report", "--db", str(path)])
+
+    sentence = "rank 1 (python 8) was stopped by a signal, 29 MB into"
+    assert state.underway[0].hung == hung.text
+    assert f"train hangs: {sentence}" in screen
+    assert codes == [0, 3]
+    assert f"train hangs in a save now: {sentence}" in told.out
+    assert f"train hangs in a save now: {sentence}" in told.err
+    assert "\x1b" not in told.out + told.err + screen
+    assert "hangs in a save" not in capsys.readouterr().out
 
 
 def test_device_rates_are_of_this_host_alone(path: Path, reader: StoreReader, host: Host, tmp_path: Path) -> None:

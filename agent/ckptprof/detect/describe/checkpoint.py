@@ -29,7 +29,7 @@ from ckptprof.detect.describe.risks import find_risks
 from ckptprof.detect.describe.sources import find_restore_source, refine_by_client
 from ckptprof.detect.describe.stall import Stall, blocked_intervals, classify_stall
 from ckptprof.detect.describe.stream_progress import sample_progress
-from ckptprof.detect.describe.truncations import find_truncations, truncation_limitations
+from ckptprof.detect.describe.truncations import find_hang, find_truncations, truncation_limitations
 from ckptprof.detect.describe.writers import count_ranks, find_common_run, list_writers
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
@@ -44,6 +44,7 @@ from ckptprof.detect.world.recording_clock import RecordingClock
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.placekeys import identify_place
 from ckptprof.model import (
+    HUNG,
     Checkpoint,
     Evidence,
     Kind,
@@ -86,6 +87,7 @@ def assemble(
         *stall.limitations,
         *truncation_limitations(truncations),
     )
+    hang = find_hang(candidate, known)
     writers = list_writers(candidate, world, stall.roles)
     draft = Draft(candidate, known, path, writers, stall, durable.at_ns, engine)
     measures = measure_checkpoint(draft)
@@ -143,6 +145,7 @@ def assemble(
             *stall.evidence,
             *ending.evidence,
             *truncations,
+            *((Evidence(name=HUNG, weight=0.0, text=hang.text),) if hang is not None else ()),
             *find_risks(candidate, known),
             *(find_frailties(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
             *durability_evidence(durable),

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ckptprof.detect.describe.risks import Replacements, describe_failures, failed_parts, files_on_full_disk
+from ckptprof.detect.describe.writers import name_writer
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_history import CompleteSave, EventHistory
 from ckptprof.detect.tolerances import COUNTER_LAG_NS, LITTLE_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
+from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.file_names import path_shape
 from ckptprof.frameworks.framework_table import COMPANIONS
 from ckptprof.frameworks.name_words import PART_NUMBER
@@ -94,8 +96,10 @@ def _missing_data_reasons(
     deleted = [part for part in final_parts if removed_ns(part.path, part.end_ns) is not None]
     full = bool(files_on_full_disk(large, known))
     failed = any(part.error is not None and id(part) not in rewritten for part in large)
-    if smaller and (exited_soon or full or deleted or failed):
+    died = list(_deaths(candidate, known))
+    if smaller and (exited_soon or died or full or deleted or failed):
         yield f"it has {size(transferred)}, and earlier saves have {size(usual)}"
+        yield from died if not all_exited else ()
     yield from _disk_full_reasons(earlier if smaller else (), transferred)
     if deleted and (smaller or any(part.temporary for part in deleted)):
         yield f"{deleted[0].file_name} was deleted again"
@@ -120,11 +124,29 @@ def _missing_data_reasons(
         yield "the file that completed earlier saves was never written"
 
 
+def _deaths(candidate: Candidate, known: Knowledge) -> Iterator[str]:
+    """Yield which processes exited so soon after their last write that they may have crashed."""
+    last_ns: dict[ProcessKey, int] = {}
+    for part in candidate.parts:
+        last_ns[part.process] = max(part.end_ns, last_ns.get(part.process, 0))
+    for process, end_ns in last_ns.items():
+        died_ns = known.world.died_ns(process)
+        if died_ns is not None and died_ns - end_ns <= DEATH_AFTER_WRITE_NS:
+            yield f"{name_writer(process, candidate, known.world.jobs)} exited after its last byte"
+
+
 def _disk_full_reasons(earlier: Sequence[CompleteSave], transferred: int) -> Iterator[str]:
     """Yield that the previous save left too little free space: a job that fails may delete the file that filled it."""
     usual, free_bytes = _usual_bytes(earlier), next((one.free_bytes_after for one in earlier[-1:]), None)
     if usual is not None and free_bytes is not None and transferred <= free_bytes < WHOLE_SHARE * usual:
         yield f"it has {size(transferred)}, where earlier saves have {size(usual)} and left {size(free_bytes)} free"
+
+
+def lacks_only_bytes(candidate: Candidate, known: Knowledge) -> bool:
+    """Whether it has as many large files as a complete save of its series, and fewer bytes."""
+    earlier = known.history.complete_saves(candidate.job, large_file_shapes(candidate))
+    usual = sorted(earlier, key=lambda one: one.bytes)[len(earlier) // 2] if earlier else None
+    return usual is not None and candidate.bytes < WHOLE_SHARE * usual.bytes and len(_large(candidate)) >= usual.files
 
 
 def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:

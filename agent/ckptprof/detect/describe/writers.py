@@ -52,6 +52,13 @@ def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:
     return next(iter(ranks_in_names)) if len(ranks_in_names) == 1 else None
 
 
+def name_writer(process: ProcessKey, candidate: Candidate, jobs: Jobs) -> str:
+    """Name one of its writers for a sentence: its rank, program and pid."""
+    rank = _rank(process, [part for part in candidate.parts if part.process == process], jobs)
+    name = f"{jobs.comm(process)} {process[0]}"
+    return name if rank is None else f"rank {rank} ({name})"
+
+
 def count_ranks(candidate: Candidate, jobs: Jobs) -> int:
     """Count the ranks of its job: by the environment, else by the names, else by the processes.
 

@@ -43,6 +43,7 @@ from ckptprof_collectors.samples import (
 )
 
 MAX_HISTORIES = 4096  # more than a sampler observes at once
+_ZOMBIE = "Z"  # state of a process that has exited
 
 
 class World:
@@ -118,6 +119,8 @@ class World:
         stats = {(stat.pid, stat.start_ticks): stat for stat in samples.by_kind(ProcessStat)}
         for process, stat in stats.items():
             self.usage.observe(at_ns, samples.counted_before_ns(process), stat)
+            if stat.state == _ZOMBIE and stat.threads <= 1:  # its parent may never wait for it
+                self.ended.setdefault(process, at_ns)
         for process in ios.keys() | stats.keys() if were_read else ():
             history = self.histories.get(process)
             if history is None:
@@ -132,7 +135,7 @@ class World:
         for exited in samples.by_kind(ProcessExit):
             process = (exited.pid, exited.start_ticks)
             self.jobs.record_exit(process)
-            self.ended[process] = samples.at_ns
+            self.ended.setdefault(process, samples.at_ns)
             self.devices.disks.record_exit(exited.pid, samples.at_ns)
         self.trainers.ingest(samples)
 

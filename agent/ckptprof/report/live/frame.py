@@ -22,7 +22,7 @@ from ckptprof.report.live.state import Device, State, Underway
 from ckptprof.report.pictures import colours, overview
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS, draw
 from ckptprof.report.summary import summarise
-from ckptprof.report.table import GAP, Cell, number, paint, render
+from ckptprof.report.table import GAP, Cell, number, paint, render, wrap
 from ckptprof.report.terminal import texts_of_saves
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
@@ -101,6 +101,10 @@ def _in_progress(state: State, cells: int, options: ScreenOptions) -> list[str]:
     lines = render(drawn, cells, colour=options.colour)
     more = len(state.underway) - most
     lines += [shorten_end(f"and {units.count(more)} more", cells)] if more > 0 else []
+    for one in state.underway[:most]:
+        if one.hung is not None:
+            text = f"{named(one.job)} hangs: {clean(one.hung)}"
+            lines += [paint(line, "red", colour=options.colour) for line in wrap(text, cells)]
     partial = [(one.job, one.so_far) for one in state.underway[:most] if one.so_far is not None]
     for job, so_far in partial[: max(0, most - len(drawn))]:
         spent = (f"{units.seconds(one.seconds)} {clean(one.text)}" for one in so_far.accounts)

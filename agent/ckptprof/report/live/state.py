@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from ckptprof.bounds import Amount, Count, Share, one_of
-from ckptprof.model import Checkpoint, Kind, Status, Writer
+from ckptprof.model import HUNG, Checkpoint, Kind, Status, Writer
 from ckptprof.verdicts import InterimVerdict
 
 MAX_LAST = 100  # completed checkpoints: more than a screen has lines
@@ -32,6 +32,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     stall_ns: Count | None = None  # time in which training was blocked by it, so far
     largest_writer: str | None = None  # the process with most of its bytes so far
     path: str | None
+    hung: str | None = None  # which of its writers stopped, where and how; None: it moves
     so_far: InterimVerdict | None = None  # None: not diagnosed
 
 
@@ -77,6 +78,7 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
         ranks_done=done, bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
         stall_ns=one.stall_ns, path=one.path, so_far=so_far,
         largest_writer=None if most is None else _name(most),
+        hung=next((evidence.text for evidence in one.evidence if evidence.name == HUNG), None),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.live.state import MAX_LAST, Device, State, underway, with_usual_bytes
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_of_database
 from ckptprof.service.recorder.pending import unfinished_checkpoints
+from ckptprof.store.recorded_time import SILENT_NS
 from ckptprof_collectors.collector import Collector
 from ckptprof_collectors.counters import LOOPBACK, TRANSFER_FIELDS
 from ckptprof_collectors.devices.block_devices import BlockDevices
@@ -30,7 +31,6 @@ _MIN_INTERVAL_NS = 200_000_000  # between two readings: a shorter rate is noise
 _ENTITIES = {one.counted.gone_entity: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
 _Key = tuple[str, str]  # kind and name
 _Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
-_SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
 STOPPED = "no recorder is running for this database: this is the last stored state"
 
 
@@ -130,7 +130,7 @@ class LiveReader:
         sessions = self._reader.sessions()
         session = sessions[-1] if sessions else None
         last = self._latest_checkpoints()
-        if session is None or session.clean or now_ns - session.end_ns > _SILENT_NS:
+        if session is None or session.clean or now_ns - session.end_ns > SILENT_NS:
             host = None if session is None else session.host
             return State(at_ns=now_ns, host=host, level=None, since_ns=None, notes=(STOPPED,), last=last)
         found = [one for one in unfinished_checkpoints(self._reader.pending().values()) if self._is_selected(one)]

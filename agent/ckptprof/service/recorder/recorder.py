@@ -17,7 +17,7 @@ from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.recognition import EventDecision
 from ckptprof.detect.world.starvation import DESCRIPTIONS, FAR_BEHIND_NS
 from ckptprof.export.recorder_health import RecorderHealth
-from ckptprof.model import Checkpoint, Kind, Session
+from ckptprof.model import HUNG, Checkpoint, Kind, Session
 from ckptprof.recording import Header
 from ckptprof.report.live.state import State, underway, with_usual_bytes
 from ckptprof.service.recorder import messages
@@ -339,6 +339,7 @@ class Recorder:
 
     def _health(self, sampler_restarts: int = 0, samplers_stuck: int = 0) -> RecorderHealth:
         writer = self._writer
+        underway_now = self._detector.detector.underway if self._detector is not None else []
         return RecorderHealth(
             frames=self.frames,
             dropped_frames=self.dropped_frames + (writer.dropped_windows if writer else 0) + self._timeline.dropped,
@@ -361,6 +362,7 @@ class Recorder:
             abandoned=ABANDONED.count(),
             cpu_seconds=time.process_time(),
             resident_bytes=own_memory_bytes(),
+            hung_saves=len([one for one in underway_now if any(why.name == HUNG for why in one.evidence)]),
             bursts_active=int(self._detector.detector.active) if self._detector else 0,
         )
 
