@@ -43,7 +43,7 @@ from grafana_foundation_sdk.models.common import (
 )
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
-from queries import LIMIT_COLOURS, Board, Panel, Query
+from queries import LIMITS, Board, Panel, Query
 
 BOARDS = (fleet_board.BOARD, node_board.BOARD, job_board.BOARD)
 FOLDER = Path(__file__).resolve().parent
@@ -57,7 +57,7 @@ GOOD, WATCH, BAD = "green", "#e0a020", "red"
 SAVES = 'ckptprof_last_checkpoint_timestamp_seconds{NODE,kind="save"} * 1000'
 Built = Any  # a builder; the library types members of enums as str, and most methods not at all
 MAPPED = {
-    "limit": {str(number): (limit, colour) for number, (limit, colour) in enumerate(LIMIT_COLOURS.items())},
+    "limit": {str(number): shown for number, shown in enumerate(LIMITS.values())},
     "level": {"0": ("poll", "#808080"), "1": ("trace", "#1da417")},
 }
 
@@ -127,9 +127,9 @@ def _bars(_: Board, panel: Panel) -> Built:
     built = built.show_unfilled(show_unfilled=False).color_scheme(fixed_colour)
     if panel.unit == "short":
         built = built.decimals(0)
-    for limit, colour in LIMIT_COLOURS.items() if "limit_seconds" in panel.queries[0].text else ():
-        fixed = models.DynamicConfigValue(id_val="color", value={"mode": "fixed", "fixedColor": colour})
-        built = built.override_by_name(limit, [fixed])
+    for limit, (word, colour) in LIMITS.items() if "limit_seconds" in panel.queries[0].text else ():
+        fixed = _property("color", {"mode": "fixed", "fixedColor": colour})
+        built = built.override_by_name(limit, [fixed, _property("displayName", word)])
     return built
 
 
@@ -185,7 +185,7 @@ def _table(board: Board, panel: Panel) -> Built:
 
 
 def _by_name() -> models.ValueMap:
-    return models.ValueMap(options={n: models.ValueMappingResult(text=n, color=c) for n, c in LIMIT_COLOURS.items()})
+    return models.ValueMap(options={n: models.ValueMappingResult(text=w, color=c) for n, (w, c) in LIMITS.items()})
 
 
 def _column(query: Query) -> list[models.DynamicConfigValue]:

@@ -115,7 +115,7 @@ _GROUPS = (
             Panel(
                 "Restores by source",
                 "short",
-                "Cold: from a device or the network; warm: from the page cache; within the time range.",
+                "Cold: from a disk or the network; warm: from the page cache; within the time range.",
                 (Query(grown("checkpoint_restores_total", "cache"), "{{cache}}"),),
                 kind="bars",
                 width=6,
@@ -133,19 +133,19 @@ _GROUPS = (
         ),
     ),
     Group(
-        "Devices",
+        "Disks",
         (
             Panel(
                 "Written",
                 "Bps",
-                "Bytes written by each block device; stacked devices (md, dm) repeat the bytes of those below.",
+                "Bytes written by each disk; stacked ones (md, dm) repeat the bytes of those below.",
                 (Query(rate("disk_written_bytes_total"), _DEVICE),),
             ),
-            Panel("Read", "Bps", "Bytes read by each block device.", (Query(rate("disk_read_bytes_total"), _DEVICE),)),
+            Panel("Read", "Bps", "Bytes read by each disk.", (Query(rate("disk_read_bytes_total"), _DEVICE),)),
             Panel(
                 "Busy",
                 "percentunit",
-                "Share of the time with a request in flight; a parallel device may have free capacity even at 100 %.",
+                "Share of the time with a request in flight; a parallel disk may have free capacity even at 100 %.",
                 (Query(rate("disk_io_time_seconds_total"), _DEVICE),),
                 maximum=1,
                 steps=(0.8, 0.95),
@@ -153,7 +153,7 @@ _GROUPS = (
             Panel(
                 "Requests in flight",
                 "short",
-                "Mean length of the device's queue.",
+                "Mean length of the disk's queue.",
                 (Query(rate("disk_io_time_weighted_seconds_total"), _DEVICE),),
             ),
         ),
@@ -241,12 +241,7 @@ _GROUPS = (
                 "Collectors whose last read failed; zero on a healthy node.",
                 (Query("sum by (instance) (1 - ckptprof_collector_success{NODE})"),),
             ),
-            Panel(
-                "Store",
-                "decbytes",
-                "Size of the node's database.",
-                (Query("ckptprof_store_size_bytes{NODE}"),),
-            ),
+            Panel("Store", "decbytes", "Size of the node's database.", (Query("ckptprof_store_size_bytes{NODE}"),)),
             Panel(
                 "Watched processes",
                 "short",

@@ -73,8 +73,8 @@ SAVED = Panel(
 LIMITS = Panel(
     "Limit of the newest checkpoint",
     "limit",
-    "What limited the newest save and restore of each node, until the next one ends; `none`: nothing was "
-    "slow, `unclear`: the evidence is missing or contradictory. The table shows the confidence.",
+    "What limited the newest save and restore of each node, until the next one ends; `unclear`: the "
+    "evidence is missing or contradictory. The table shows the confidence.",
     (Query(limit_number(), "{{instance}} {{kind}}"),),
     empty="no verdict yet",
     kind="states",

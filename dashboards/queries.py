@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ckptprof.report.certainty import UNEXPLAINED, account_name
 from ckptprof.report.pictures.colours import OF_LIMIT
 
 Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 
-# The same as on the pages of `--html`, with one for unexplained time
-LIMIT_COLOURS = {"unexplained" if limit is None else limit.value: one.colour for limit, one in OF_LIMIT.items()}
+# The word and the colour of the pages of `--html` for each value of a label; the last is unexplained time
+LIMITS = {limit.value if limit else UNEXPLAINED: (account_name(limit), one.colour) for limit, one in OF_LIMIT.items()}
 
 SAVE = 'NODE,kind="save"'
 HELD = (0.05, 0.12)  # SNIA's limit, and the average in the field
@@ -113,11 +114,11 @@ def network(direction: str, port: str) -> str:
 
 
 def limit_number() -> str:
-    """Return the limit of each node's newest checkpoint as its index in `LIMIT_COLOURS`: states are numbers."""
+    """Return the limit of each node's newest checkpoint as its index in `LIMITS`: states are numbers."""
     each = (
         f'ckptprof_last_checkpoint_limit{{NODE,limit="{limit}"}} * {number}'
-        for number, limit in enumerate(LIMIT_COLOURS)
-        if limit != "unexplained"
+        for number, limit in enumerate(LIMITS)
+        if limit != UNEXPLAINED
     )
     return f"max by (instance, kind) ({' or '.join(each)})"
 

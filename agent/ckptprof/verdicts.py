@@ -31,6 +31,11 @@ class Limit(str, Enum):
     NONE = "none"  # nothing was slow
     UNCLEAR = "unclear"  # contradictory or missing evidence; `candidates` has the likeliest
 
+    @property
+    def word(self) -> str:
+        """The limit as reports show it: for somebody who trains, a device is a GPU."""
+        return "disk" if self is Limit.DEVICE else self.value
+
 
 class Account(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A part of the critical path; the accounts of a checkpoint add up to its `seconds`."""

@@ -352,7 +352,7 @@ def test_what_it_comes_to() -> None:
     assert rendering.notes(found(busy_before=0.5, complete=False)) == [
         "Not fully measured (no\\x1b[2J reason): read buffered, cold.",
         "Not fully measured (the quota is exceeded): read direct x4.",
-        "The device was already 50 % busy before the probe: the figures may be too low.",
+        "The disk was already 50 % busy before the probe: the figures may be too low.",
         "Some measurements are missing: a later probe replaces this one.",
     ]
 

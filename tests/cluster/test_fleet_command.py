@@ -61,7 +61,7 @@ def test_an_answer_fits_its_schema_and_the_terminal(
         (["cost"], ["train 12 0 4", "llm 12 0 2", "1 checkpoint had nodes that only waited"]),
         (["cost", "--by", "week"], ["WEEK SAVES", "2026-W12 27 0 4"]),
         (["cost", "--by", "storage"], ["nfs:filer:/ckpt 27"]),
-        (["limits"], ["nfs:filer:/ckpt network 12", "nfs:filer:/ckpt device 15"]),
+        (["limits"], ["nfs:filer:/ckpt network 12", "nfs:filer:/ckpt disk 15"]),
         (["limits", "--split", "2026-03-20T11:00:00Z"], ["Before 2026-03-20 11:00:00 UTC: 15", "11:00:00 UTC: 12"]),
         (["newest"], ["train 1200 9 min", "/ckpt/train/step_1200"]),
         (["collisions"], ["train llm 12/12, 12/12"]),

@@ -19,6 +19,7 @@ from tests.dashboards import busy_node
 
 from ckptprof.assets import asset
 from ckptprof.export.metrics import Metrics
+from ckptprof.report.certainty import account_name
 from ckptprof.verdicts import Limit
 
 FOLDER = asset("dashboards")
@@ -293,13 +294,12 @@ def test_every_limit_has_a_colour_of_its_own() -> None:
     colours = {each["text"]: each["color"] for each in told.values()}
     numbers = dict(re.findall(r'limit="([\w-]+)"\} \* (\d+)', panel["targets"][0]["expr"]))
     assert set(numbers) == {limit.value for limit in Limit}
-    assert set(colours) == {*numbers, "unexplained"}
-    assert all(told[number]["text"] == limit for limit, number in numbers.items())
+    assert set(colours) == {account_name(limit) for limit in (*Limit, None)}
+    assert all(told[number]["text"] == account_name(Limit(limit)) for limit, number in numbers.items())
     assert len(set(colours.values())) == len(colours)
-    for limit, colour in colours.items():
-        assert all(contrast(colour, ground) >= 3 for ground in GROUNDS), limit
+    assert all(contrast(colour, ground) >= 3 for colour in colours.values() for ground in GROUNDS), colours
     bars = titled("What limited checkpoints")["fieldConfig"]["overrides"]
-    assert {each["matcher"]["options"]: each["properties"][0]["value"]["fixedColor"] for each in bars} == colours
+    assert {each["properties"][1]["value"]: each["properties"][0]["value"]["fixedColor"] for each in bars} == colours
 
 
 def contrast(first: str, second: str) -> float:

@@ -71,7 +71,7 @@ def _rows() -> Iterator[str]:
 
 
 def _of(rule: CauseRule) -> Iterator[str]:
-    limits = ", ".join(f"`{one.value}`" for one in rule.limits)
+    limits = ", ".join(f"`{one.word}`" for one in rule.limits)
     name = rule.name + "".join(f"<br>not if {words}" for words in rule.vetoes)
     yield f"| {limits} | {name} | {rule.remedy} | {_special(rule.remedies)} |\n"
     if rule.remedy_of_restore is not None:

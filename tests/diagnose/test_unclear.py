@@ -136,13 +136,13 @@ def test_without_measures_nothing_is_claimed() -> None:
 
 
 def test_missing_evidence_lowers_the_confidence_and_is_said() -> None:
-    """The device, the mount, the looks, the CPU time: each in turn."""
+    """The disk, the mount, the looks, the CPU time: each in turn."""
     at = thread(Level.POLL, 20, copy=1, sync=19)
     whole = save(Level.POLL, 20, measured(at, devices=(device(20, busy_seconds=19),)))
     full = told(whole)
     assert full.missing == ()
     fewer = {
-        "device": changed(whole, devices=()),
+        "disk": changed(whole, devices=()),
         "mount": changed(whole, mount=None),
         "samples": changed(
             whole, threads=(msgspec.structs.replace(at, samples=3, samples_by_state={"sync": 2, "running": 1}),)

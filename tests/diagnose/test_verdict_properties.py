@@ -165,7 +165,7 @@ def test_no_promise_is_longer_than_it_took_or_faster_than_the_device(
         waits = 0.0 if limit is Limit.CPU else found.runnable  # of its work, at most all
         assert found.seconds - own - waits - 1e-6 <= expected <= found.seconds + 1e-6
         assert told.capped_by != limit.value
-        if limit in (Limit.CPU, Limit.SERIALIZE) and "device" not in (told.capped_by or ""):
+        if limit in (Limit.CPU, Limit.SERIALIZE) and "disk" not in (told.capped_by or ""):
             assert expected == pytest.approx(found.seconds - own, abs=1e-6) or limit is Limit.SERIALIZE
         if limit is Limit.SERIALIZE and found.waiting > SLIGHT * found.seconds:
             assert expected >= min(GIB / max(shown, 10 * GIB / whole), found.seconds) - 1e-6

@@ -55,7 +55,7 @@ def test_serialisation_and_storage_are_told_apart_by_who_is_on_cpu(level: Level)
     asleep = thread(level, 39, user=4, copy=3, data=1, sync=31)
     verdict = told(save(level, 39, measured(asleep, devices=(device(39, busy_seconds=38),))))
     assert verdict.limit is Limit.DEVICE
-    assert "39.0 s, device-bound: for 32" in verdict.sentence
+    assert "39.0 s, disk-bound: for 32" in verdict.sentence
 
 
 @BOTH

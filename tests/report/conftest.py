@@ -143,7 +143,7 @@ def detailed() -> Checkpoint:
 
 SERIALIZE = Verdict(
     limit=Limit.SERIALIZE,
-    sentence="39.2 s, for 31.0 s the single writing thread was on CPU in zip CRC32 while the device was 12 % "
+    sentence="39.2 s, for 31.0 s the single writing thread was on CPU in zip CRC32 while the disk was 12 % "
     "busy: serialisation-bound; with CRC off about 8 s; storage is not the problem.",
     confidence=0.91,
     seconds=39.2,
@@ -156,7 +156,7 @@ SERIALIZE = Verdict(
         Account(limit=None, seconds=3.08, text="asleep outside of file calls"),
     ),
     evidence=("31.0 s on CPU outside of the kernel, of 39.2 s", "Python stacks: 9 of 12 looks in crc32"),
-    excluded=("device: nvme0n1 was 12 % busy with 1.1 requests in flight", "page-cache: no pause by dirty limits"),
+    excluded=("disk: nvme0n1 was 12 % busy with 1.1 requests in flight", "page-cache: no pause by dirty limits"),
     missing=("Which function the other 3 looks were in.",),
     candidates=(Limit.PAGE_CACHE,),
     expected_seconds=8.2,

@@ -281,7 +281,7 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
         if limit is Limit.UNCLEAR:
             assert pairs["Answer"].startswith("It is unclear what limited the only checkpoint")
         else:
-            assert limit is Limit.NONE or pairs["Answer"].startswith(limit.value)
+            assert limit is Limit.NONE or pairs["Answer"].startswith(limit.word)
 
 
 def test_the_costliest_leads_not_the_surest(make_diagnosed: Callable[..., Checkpoint]) -> None:
@@ -294,4 +294,4 @@ def test_the_costliest_leads_not_the_surest(make_diagnosed: Callable[..., Checkp
     restore = make_diagnosed(21, 3000, kind=Kind.RESTORE, confidence=0.99, limit=Limit.SERIALIZE)
     found = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=(*saves, restore))).opening
 
-    assert found[0][1].startswith("device, probably: 20 of 21 checkpoints were device-bound")
+    assert found[0][1].startswith("disk, probably: 20 of 21 checkpoints were disk-bound")

@@ -68,7 +68,7 @@ def test_several_are_read_from_commas_and_repetition() -> None:
         ("save_max>5%", "'5%' is not a value", "90s"),
         ("save_max=3s", "is measured", "compare with"),
         ("limit>device", "takes = or !=", "gather, staging"),
-        ("limit=disk", "takes = or !=", "gather, staging"),
+        ("limit=tape", "takes = or !=", "gather, staging"),
         ("size_max>5GB/s", "'5GB/s' is not a value", "16GiB"),
         ("throughput_min<5GB", "'5GB' is not a value", "GB/s"),
         ("count>1e9", "'1e9' is not a value", "write 3"),
@@ -142,7 +142,7 @@ def _lasting(make: Callable[..., Checkpoint], number: int, seconds: float, **cha
         ("amplification_max>2", None),
         ("gpu_seconds_total>1h", None),
         ("ceiling_share_min<50%", None),
-        ("limit=device", None),
+        ("limit=disk", None),
     ],
 )
 def test_conditions_hold_or_not_or_cannot_be_judged(
@@ -190,7 +190,7 @@ def test_a_limit_counts_where_it_is_probable(make_diagnosed: Callable[..., Check
     sure = make_diagnosed(1, 0, limit=Limit.DEVICE, confidence=0.6)
     unsure = make_diagnosed(2, 100, limit=Limit.FLUSH, confidence=0.4)
     fine = make_diagnosed(3, 200, limit=Limit.NONE, confidence=0.9)
-    texts = ["limit=device", "limit=flush", "limit!=none", "limit!=device", "limit=none"]
+    texts = ["limit=disk", "limit=flush", "limit!=none", "limit!=device", "limit=none"]
     judged = conditions.evaluate(_report(sure, unsure, fine), parse(texts, conditions.NAMES))
     unknown = conditions.evaluate(_report(unsure), parse(["limit=flush"], conditions.NAMES))
 

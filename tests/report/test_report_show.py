@@ -132,7 +132,7 @@ def test_a_verdict_that_is_unclear_says_so(
 
 
 @pytest.mark.parametrize(
-    ("confidence", "word"), [(0.8, "device, likely (0.80)"), (0.6, "device, probably (0.60)"), (0.59, "unclear (0.59)")]
+    ("confidence", "word"), [(0.8, "disk, likely (0.80)"), (0.6, "disk, probably (0.60)"), (0.59, "unclear (0.59)")]
 )
 def test_no_verdict_is_told_as_a_fact(
     confidence: float, word: str, make_diagnosed: Callable[..., Checkpoint], zone: timezone
@@ -230,9 +230,9 @@ def test_amplification_is_told_where_both_sides_are_known(
 @pytest.mark.parametrize(
     ("cache", "storage", "expected"),
     [
-        ("cold", 100 << 20, "cold: 105 MB of 105 MB came from a device"),
-        ("warm", 0, "warm: from the page cache; 0 B of 105 MB came from a device"),
-        ("partly", 50 << 20, "partly: 52.4 MB of 105 MB came from a device"),
+        ("cold", 100 << 20, "cold: 105 MB of 105 MB came from a disk"),
+        ("warm", 0, "warm: from the page cache; 0 B of 105 MB came from a disk"),
+        ("partly", 50 << 20, "partly: 52.4 MB of 105 MB came from a disk"),
         ("\x1b[2J", 0, "not observed"),
         ("cold", None, "not observed"),
     ],
@@ -344,7 +344,7 @@ def asked_of() -> DeviceShare:
         (
             80,
             """\
-  DEVICE   KIND      READ  WRITTEN    BUSY  REQUESTS    P99  USED BY
+  NAME     KIND      READ  WRITTEN    BUSY  REQUESTS    P99  USED BY
   nvme0n1  block      0 B   840 MB  60.7 %     1,234  12 ms  /mnt/scratch
   eth0     nic    12.0 kB  40.0 kB       -         -      -  other data
 """,
@@ -352,7 +352,7 @@ def asked_of() -> DeviceShare:
         (
             200,
             """\
-  DEVICE   KIND      READ  WRITTEN    BUSY  REQUESTS  MEAN SIZE  SEQUENTIAL      P50    P99  USED BY
+  NAME     KIND      READ  WRITTEN    BUSY  REQUESTS  MEAN SIZE  SEQUENTIAL      P50    P99  USED BY
   nvme0n1  block      0 B   840 MB  60.7 %     1,234     681 kB      93.1 %  0.19 ms  12 ms  /mnt/scratch
   eth0     nic    12.0 kB  40.0 kB       -         -          -           -        -      -  other data
 """,

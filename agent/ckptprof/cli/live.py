@@ -1,4 +1,4 @@
-"""Live view: saves in progress, device throughput, recent checkpoints."""
+"""Live view: saves in progress, disk throughput, recent checkpoints."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def command(
     json: options.Json = False,
     no_color: options.NoColor = False,
 ) -> int:
-    """Live view: saves in progress, device throughput, recent checkpoints.
+    """Live view: saves in progress, disk throughput, recent checkpoints.
 
-    Checkpoints come from the database, up to 5 seconds late; device rates come from this host's counters. Arrows or
+    Checkpoints come from the database, up to 5 seconds late; disk rates come from this host's counters. Arrows or
     j and k select a checkpoint, Enter shows it, s sorts, f freezes, q quits. Progress marked ~ is relative to the
     bytes of the job's previous checkpoint. `-` means not observed.
     """

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "run": "Run a command and report every checkpoint that it and its descendants save or restore.",
     "agent": "Monitor the whole host in the foreground and record every checkpoint, as the service does.",
-    "live": "Live view: saves in progress, device throughput, recent checkpoints.",
+    "live": "Live view: saves in progress, disk throughput, recent checkpoints.",
     "report": "Report the recorded checkpoints, what they cost and what limited them.",
     "list": "List checkpoints, one line each, for pipes and grep.",
     "show": "Show one checkpoint: what limited it, what it cost, what to do; --all shows every detail.",

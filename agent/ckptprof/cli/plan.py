@@ -24,6 +24,8 @@ EXAMPLES = """
 ckptprof plan
 # For one job, with 12 failures in 30 days
 ckptprof plan --job 'train*' --failures 12/30d
+# Does a save fit into the notice of a spot machine?
+ckptprof plan --job 'train*' --grace 30s
 # From figures only, before there is a job
 ckptprof plan --parameters 405B --gpus 24000 --write 65GB/s
 """
@@ -97,6 +99,13 @@ Free = Annotated[float | None, _figure("--free", "SIZE", typed_values.size, "Fre
 Keep = Annotated[
     int | None, _figure("--keep", "N", typed_values.whole, "Number of checkpoints to retain. Default: all.")
 ]
+Grace = Annotated[
+    float | None,
+    _figure("--grace", "TIME", typed_values.seconds, "Notice before a job is killed: 30s. Does a save fit into it?"),
+]
+GpuHour = Annotated[
+    float | None, _figure("--gpu-hour", "PRICE", typed_values.count, "Price of a GPU-hour, in any currency: 2.50.")
+]
 
 
 def command(  # each argument is an option of the command line
@@ -118,6 +127,8 @@ def command(  # each argument is an option of the command line
     path: Directory = None,
     free: Free = None,
     keep: Keep = None,
+    grace: Grace = None,
+    gpu_hour: GpuHour = None,
     db: options.Dbs = None,
     since: filters.Since = None,
     until: filters.Until = None,
@@ -150,6 +161,8 @@ def command(  # each argument is an option of the command line
         read_bytes_per_second=read,
         free_bytes=_free(path, free),
         keep=keep,
+        notice_seconds=grace,
+        gpu_hour_price=gpu_hour,
     )
     check(inputs)  # before opening a database
     wants_recorded = any(value is not None for value in (since, until, job, limit)) or (

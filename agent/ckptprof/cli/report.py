@@ -78,7 +78,7 @@ def command(  # each argument is an option of the command line
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
     'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'risks>0', 'count<1',
-    'limit=device'. The names are count, saves, restores, incomplete, risks, share, stall_share, limit; and duration,
+    'limit=disk'. The names are count, saves, restores, incomplete, risks, share, stall_share, limit; and duration,
     save, restore, stall, at_risk, gpu_seconds, throughput, save_throughput, restore_throughput, size, amplification,
     ceiling_share, each with _min, _mean, _median, _p95, _p99, _max or, for times and sizes, _total. If a condition
     is met, stderr names it and the exit code is 7. A condition cannot be decided if fewer than half of the checkpoints

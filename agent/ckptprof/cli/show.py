@@ -30,7 +30,7 @@ All = Annotated[
     typer.Option(
         "--all",
         "-a",
-        help="Show every detail: where the time went, phases, pattern, streams, devices, evidence, limitations.",
+        help="Show every detail: where the time went, phases, pattern, streams, disks, evidence, limitations.",
     ),
 ]
 

@@ -69,7 +69,7 @@ WORDS = {  # words for a limited checkpoint
     Limit.CPU: "short of CPU",
     Limit.PAGE_CACHE: "bound by the page cache",
     Limit.FLUSH: "bound by syncs",
-    Limit.DEVICE: "device-bound",
+    Limit.DEVICE: "disk-bound",
     Limit.NETWORK: "network-bound",
     Limit.SERVER: "bound by the storage server",
     Limit.SMALL_IO: "bound by small operations",

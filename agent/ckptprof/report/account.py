@@ -87,14 +87,12 @@ def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS,
 
 
 def limit_title(verdict: Verdict) -> str:
-    """Return the limit and its confidence: `device, likely (0.91)`."""
+    """Return the limit and its confidence: `disk, likely (0.91)`."""
     if verdict.limit is Limit.UNCLEAR:
-        named = " or ".join(limit.value for limit in verdict.candidates)
+        named = " or ".join(limit.word for limit in verdict.candidates)
         return f"unclear, possibly {named}" if named else "unclear"
-    return (
-        f"{verdict.limit.value}, {certainty.confidence_word(verdict.limit, verdict.confidence)} "
-        f"({verdict.confidence:.2f})"
-    )
+    word = certainty.confidence_word(verdict.limit, verdict.confidence)
+    return f"{verdict.limit.word}, {word} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:

@@ -94,12 +94,12 @@ def notes(ceilings: Ceilings) -> list[str]:
     sentences = [f"Not fully measured ({why}): {'; '.join(rows)}." for why, rows in reasons.items()]
     if ceilings.busy_before is not None and ceilings.busy_before >= BUSY:
         busy = units.percent(round(ceilings.busy_before, 2))
-        sentences.append(f"The device was already {busy} busy before the probe: the figures may be too low.")
+        sentences.append(f"The disk was already {busy} busy before the probe: the figures may be too low.")
     if not ceilings.complete:
         sentences.append("Some measurements are missing: a later probe replaces this one.")
     writes = [one for one in ceilings.measures if one.work == WRITE and one.bytes_per_second is not None]
     if any(one.spent_ns < _SHORT_NS for one in writes):
         sentences.append(
-            "Some writes took less than 0.2 s and may only have filled the device's cache: use a larger --size."
+            "Some writes took less than 0.2 s and may only have filled the disk's cache: use a larger --size."
         )
     return sentences

@@ -25,14 +25,14 @@ def account_name(limit: Limit | None) -> str:
     """Return the name of an account."""
     if limit is None:
         return UNEXPLAINED
-    return NOT_SLOW if limit is Limit.NONE else limit.value
+    return NOT_SLOW if limit is Limit.NONE else limit.word
 
 
 def short_limit(verdict: Verdict | InterimVerdict | None) -> str | None:
-    """Return the limit for a table: `device`, `device?` if unclear, None without a verdict."""
+    """Return the limit for a table: `disk`, `disk?` if unclear, None without a verdict."""
     if verdict is None:
         return None
     mark = "" if is_probable(verdict) else "?"
     if verdict.limit is Limit.UNCLEAR:
-        return f"{verdict.candidates[0].value}{mark}" if verdict.candidates else verdict.limit.value
-    return f"{verdict.limit.value}{mark}"
+        return f"{verdict.candidates[0].word}{mark}" if verdict.candidates else verdict.limit.word
+    return f"{verdict.limit.word}{mark}"

@@ -38,9 +38,9 @@ _TOGETHER_NS = 10_000_000  # if ranks end so close to each other, none is the sl
 _NOTHING_BEYOND = 0.005  # of the checkpoint: less is headers and metadata
 _TWICE = 1.01  # bytes transferred divided by distinct bytes, above which some count as repeated
 _SOURCES = {
-    "cold": "{} of {} came from a device or the network",
-    "warm": "from the page cache; {} of {} came from a device or the network",
-    "partly": "{} of {} came from a device or the network, the rest from the page cache",
+    "cold": "{} of {} came from a disk or the network",
+    "warm": "from the page cache; {} of {} came from a disk or the network",
+    "partly": "{} of {} came from a disk or the network, the rest from the page cache",
 }
 
 

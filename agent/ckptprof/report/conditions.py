@@ -46,7 +46,7 @@ class Quantity(Enum):
     RATE = "1.5GB/s or 800MiB/s"
     SIZE = "20GB or 16GiB"
     FACTOR = "1.5"
-    LIMIT = "a limit, as `device`"
+    LIMIT = "a limit, as `disk`"
 
 
 _SHOWN: dict[Quantity, Callable[[float], str]] = {
@@ -139,8 +139,8 @@ def _parse_one(text: str, names: Mapping[str, Quantity], *, relative: bool) -> C
 
 
 def _limit(text: str, name: str, operator: str, value: str) -> Condition:
-    words = {limit.value: limit for limit in Limit}
-    limit = words.get(value.lower().replace("_", "-"))
+    words = {limit.word: limit for limit in Limit}
+    limit = ({limit.value: limit for limit in Limit} | words).get(value.lower().replace("_", "-"))
     if operator not in ("=", "!=") or limit is None:
         raise UsageError(f"--fail-on {text!r}: {name} takes = or !=, and a limit", hint=", ".join(words))
     return Condition(text, name, operator, 0.0, Quantity.LIMIT, limit=limit)

@@ -26,6 +26,7 @@ from ckptprof.report.comparison import (
 from ckptprof.report.conditions import format_value
 from ckptprof.report.table import NOTHING, Cell, facts, paint, wrap
 from ckptprof.report.table import render as render_table
+from ckptprof.verdicts import Limit
 
 _INDENT = "  "
 TITLES = {Kind.SAVE.value: "Saves", Kind.RESTORE.value: "Restores"}
@@ -120,7 +121,7 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
             sides = (figure.before, figure.after)
             rows.append(_row("duration p95", *(_format_value(figure, side and side.p95) for side in sides)))
     rows += [
-        _counts(f"limit {clean(limit_counts.limit)}", limit_counts)
+        _counts(f"limit {Limit(limit_counts.limit).word}", limit_counts)
         for limit_counts in one.limits
         if limit_counts.limit is not None
     ]

@@ -8,6 +8,7 @@ from ckptprof.diagnose.plan.checkpoint_plan import (
     Advice,
     CheckpointPlan,
     IntervalRule,
+    Notice,
     StorageDemand,
     is_measured,
 )
@@ -21,6 +22,7 @@ _RULES_TITLE = (
     "Rules (M: time between failures, C: cost of a save, R: recovery, T: interval; STALL: share of T, REDONE and LOST: "
     "share of the whole time)"
 )
+_ENOUGH_FOR_P99 = 100  # saves; of fewer it is the slowest
 _SAME_INTERVAL = 0.1  # of an interval: rules that differ by less say the same
 
 
@@ -33,11 +35,14 @@ def render(plan: CheckpointPlan, *, width: int, colour: bool) -> str:
     else:
         advice = _advice(plan, plan.advice)
         sections += [
+            ("Failures, as published", _rates(plan, inner, colour=colour)),
             (_RULES_TITLE, _rules(plan, inner, colour=colour)),
             ("Storage", facts(_storage(plan), inner, colour=colour)),
             ("Storage tiers (DGX, sync save)", _tiers(plan, inner, colour=colour) if _has_gpus(plan) else []),
             ("Notes", account.bullets(plan.notes, inner)),
         ]
+    if plan.notice is not None:
+        advice.append(("Notice", _notice(plan.notice)))
     lines = facts(advice, width, colour=colour)
     for title, body in sections:
         if body:
@@ -57,10 +62,41 @@ def _advice(plan: CheckpointPlan, advice: Advice) -> list[tuple[str, str]]:
         parts = f"{_share(lost.stall_share)} blocked by saves, "
         parts += f"{_share(lost.redone_share)} redone after failures, "
         parts += f"{_share(lost.restart_share)} in restarts"
+        price = advice.lost_price_per_day
+        if price is not None:
+            parts += f"; a price of {price:,.0f} a day, {30 * price:,.0f} a month"
         pairs.append(("Time lost", f"{_share(lost.lost_share)}: {parts}"))
     if plan.basis.interval is not None:
         pairs.append(("Today", _today(plan, advice, plan.basis.interval)))
     return pairs
+
+
+def _notice(notice: Notice) -> str:
+    slowest = "the slowest" if notice.saves < _ENOUGH_FOR_P99 else "99 %"
+    of = f"{slowest} of {units.plural(notice.saves, 'save')} recorded" if notice.saves else "a save"
+    step = f", the step under way included ({_seconds(notice.step_seconds)})" if notice.step_seconds else ""
+    is_enough = notice.needed_seconds <= notice.notice_seconds
+    text = f"{_seconds(notice.notice_seconds)} {'is enough' if is_enough else 'is too short'}: {of} "
+    text += (
+        f"{'is' if notice.saves < _ENOUGH_FOR_P99 else 'are'} complete after {_seconds(notice.needed_seconds)}{step}"
+    )
+    if is_enough or not notice.saves:
+        return text
+    return f"{text}; {notice.in_time:,} of {notice.saves:,} would be in time"
+
+
+def _rates(plan: CheckpointPlan, width: int, *, colour: bool) -> list[str]:
+    rows = [
+        [
+            number("GPU-HOURS", 100 * round(rate.published.gpu_hours / 100), units.count),
+            number("FAILURE", rate.mttf_seconds, _seconds),
+            number("SAVE EVERY", rate.interval_seconds, _seconds),
+            number("LOST", rate.lost_share, _share, drop=1, optional=True),
+            Cell("SOURCE", rate.published.source, minimum=20, cut=shorten_end),
+        ]
+        for rate in plan.rates
+    ]
+    return render_table(rows, width, colour=colour)
 
 
 def _today(plan: CheckpointPlan, advice: Advice, interval: SourcedFigure) -> str:
@@ -158,6 +194,11 @@ def _storage(plan: CheckpointPlan) -> list[tuple[str, str]]:
     if traffic.measured_bytes_per_second is not None:
         speed_text = _speed(plan, traffic.measured_bytes_per_second, traffic)
         pairs.append(("Now" if is_measured(plan.basis.duration) else "As given", speed_text))
+    one, size = traffic.published, plan.basis.size
+    if one is not None and size is not None:
+        offered = f"{one.model} is written at {units.rate(one.bytes_per_second)} (median of MLPerf Storage v3.0, 2026)"
+        taken = f"this one in {_seconds(size.value / one.bytes_per_second)}"
+        pairs.append(("In the field", f"{offered}, {taken}; 85,000 saves needed well below 1 TB/s (VAST, 2025)"))
     return [*pairs, *_filling(plan)]
 
 

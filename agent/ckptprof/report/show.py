@@ -75,7 +75,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ),
         ("Streams", _streams(checkpoint, inner, colour=colour)),
         ("Readers" if checkpoint.kind is Kind.RESTORE else "Writers", _writers(checkpoint, inner, colour=colour)),
-        ("Devices during the checkpoint", _devices(checkpoint, inner, colour=colour)),
+        ("Disks and links during the checkpoint", _devices(checkpoint, inner, colour=colour)),
         ("Mount during the checkpoint", mount.lines(checkpoint, inner, colour=colour)),
         ("Detection signals", _evidence(checkpoint, inner, colour=colour)),
         ("Limitations", account.bullets(checkpoint.limitations, inner)),
@@ -311,7 +311,7 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         busy = None if device.busy_seconds is None or spent_seconds <= 0 else device.busy_seconds / spent_seconds
         rows.append(
             [
-                Cell("DEVICE", clean(device.device), minimum=8),
+                Cell("NAME", clean(device.device), minimum=8),
                 Cell("KIND", clean(device.kind), drop=2),
                 Cell("READ", units.size(device.read_bytes), right=True),
                 Cell("WRITTEN", units.size(device.written_bytes), right=True),

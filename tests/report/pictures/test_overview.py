@@ -55,7 +55,7 @@ def test_each_block_has_the_letter_of_its_limit(make_diagnosed: Callable[..., Ch
     lines = [line.rstrip() for line in _drawn(saves)]
 
     assert "Duration  ███" in lines
-    assert "Limit     DC-  D device, C cpu, - not slow" in lines
+    assert "Limit     DC-  D disk, C cpu, - not slow" in lines
     assert not any(line.startswith("Limit") for line in _drawn(saves[2:] * 3))  # none of them was slow
     assert not any(line.startswith("Blocked   █") for line in lines)
 

@@ -132,7 +132,7 @@ def test_a_full_file_system_is_told(tmp_path: Path) -> None:
 
     assert not found.complete
     assert rows["write-buffered"].ended == FULL
-    assert rows["write-direct-many"].missing == "tmpfs keeps files in memory: there is no device"
+    assert rows["write-direct-many"].missing == "tmpfs keeps files in memory: there is no disk"
     assert names == []
 
 

@@ -81,7 +81,7 @@ def _flushes(context: CheckpointContext, data: float, sync: float) -> Wait | Non
     syncs = context.syncs
     counted = "syncs"
     if syncs is None and not context.is_remote:
-        syncs, counted = context.device_flushes, "device flushes"
+        syncs, counted = context.device_flushes, "flushes of the disk"
     if syncs is None:
         return None
     bound = throttle(context, data + sync)
@@ -145,7 +145,7 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
         most = _or_infinite(bound and bound.operations_per_second)
         words += f", {per_second(min(rate_of(context.device_operations, context.device.seconds), most))}"
     if bound is not None and bound.operations_per_second is not None:
-        words += f" of the {per_second(bound.operations_per_second)} that the device is limited to"
+        words += f" of the {per_second(bound.operations_per_second)} that the disk is limited to"
     free = f"bandwidth was only {rate(bytes_per_second)}" + (
         f", of {rate(shown)} measured on this path" if shown else ""
     )
@@ -188,10 +188,10 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
     if bound is not None:
         of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
         limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
-        free = "not the device itself" + (f", which was {percent(busy)} busy" if busy is not None else "")
+        free = "not the disk itself" + (f", which was {percent(busy)} busy" if busy is not None else "")
         words = f"waiting for {bound.device}{speed}, which is limited to {limit}"
         return Wait(cause=Cause.DEVICE_CAPPED, limit=Limit.DEVICE, words=words, excluded=(free,), imposed=True)
-    words = f"waiting for {device.device if device is not None else 'the device'}{speed}"
+    words = f"waiting for {device.device if device is not None else 'the disk'}{speed}"
     if busy is not None:
         words += f", which was {percent(busy)} busy"
     steadiness = or_zero(device.steadiness) if device is not None else 0.0

@@ -9,18 +9,18 @@ from enum import Enum
 import msgspec
 
 from ckptprof import figures
+from ckptprof.diagnose.plan import field
 from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.units import HOUR_SECONDS, plural
+from ckptprof.units import HOUR_SECONDS, NS, plural
 
 _CENTURIES = 1e11  # seconds: 3,000 years
 RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assumed, not measured
-# Micron and Lightbits: 24,000 accelerators fail every 124 min, so each of them every 49,600 h. Llama 3 (419
-# interruptions of 16,384 GPUs in 54 days) gives 50,676 h: two sources within 3 %. Failures are assumed independent and
-# equally likely at any time (exponential), so that their rates add up.
-MTTF_PER_GPU_SECONDS = 24_000 * 124 * 60.0
+# Failures are assumed independent and equally likely at any time (exponential), so that their rates add up
+MTTF_PER_GPU_SECONDS = field.SEED.gpu_hours * HOUR_SECONDS
 # fp16 weights (2) and in fp32 their master copy and Adam's two moments (3 x 4): MLPerf Storage v2
 BYTES_PER_PARAMETER = 14
+_LEAST_RESTARTS = 3
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1, ""))
 
 
@@ -60,6 +60,8 @@ class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes_per_second: float | None = None
     free_bytes: float | None = None
     keep: int | None = None
+    notice_seconds: float | None = None  # from the signal until the job is killed
+    gpu_hour_price: float | None = None
 
 
 # field -> (its option, lowest and highest plausible value)
@@ -80,6 +82,8 @@ _RANGES: Mapping[str, tuple[str, float, float]] = {
     "read_bytes_per_second": ("--read", 1, 1e18),
     "free_bytes": ("--free", 0, 1e24),
     "keep": ("--keep", 1, 1e9),
+    "notice_seconds": ("--grace", 1e-3, _CENTURIES),
+    "gpu_hour_price": ("--gpu-hour", 1e-6, 1e12),
 }
 # Options that exclude each other
 _EXCLUSIVE = (
@@ -148,6 +152,8 @@ class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
     rate: SourcedFigure | None = None
     interval: SourcedFigure | None = None
     restore: SourcedFigure | None = None
+    restarts: SourcedFigure | None = None  # seconds between them
+    whole_seconds: tuple[float, ...] = ()  # of each save, from when training stopped for it until it was complete
 
 
 def measure(checkpoints: Sequence[Checkpoint]) -> MeasuredFigures | None:
@@ -176,7 +182,30 @@ def measure(checkpoints: Sequence[Checkpoint]) -> MeasuredFigures | None:
         restore=_median(
             figures.of_all(restores, figures.duration_seconds), f"duration of {plural(len(restores), 'restore')}"
         ),
+        restarts=_between_restarts(started, restores),
+        whole_seconds=tuple(max(figures.duration_seconds(c), figures.stall_seconds(c) or 0.0) for c in own),
     )
+
+
+def _between_restarts(saves: Sequence[Checkpoint], restores: Sequence[Checkpoint]) -> SourcedFigure | None:
+    """Return the seconds between restarts; None for less than three.
+
+    A restore between two saves is one of a restart if no process wrote both: evaluation leaves the trainer running.
+    """
+    ordered = sorted((*saves, *restores), key=lambda one: one.start_ns)
+    number, before, is_restored = 0, set[int](), False
+    for one in ordered:
+        if one.kind is Kind.RESTORE:
+            is_restored = True
+            continue
+        own = {writer.pid for writer in one.writers}
+        number += is_restored and bool(own and before) and own.isdisjoint(before)
+        before, is_restored = own, False
+    if number < _LEAST_RESTARTS:
+        return None
+    span = (ordered[-1].end_ns - ordered[0].start_ns) / NS
+    text = f"{number:,} restarts in {span / HOUR_SECONDS:,.4g} h, planned ones included"
+    return SourcedFigure(value=span / number, origin=Origin.MEASURED, text=text)
 
 
 def _blocked(saves: Sequence[Checkpoint]) -> tuple[SourcedFigure | None, int]:
@@ -242,7 +271,7 @@ def choose_basis(given: GivenFigures, measured: MeasuredFigures) -> Basis:
     )
     cost, duration = _cost(given, measured, size)
     return Basis(
-        mttf=_mttf(given, gpus),
+        mttf=_mttf(given, gpus, measured.restarts),
         gpus=gpus,
         size=size,
         cost=cost,
@@ -266,12 +295,14 @@ def _of_parameters(number: float) -> SourcedFigure:
     return SourcedFigure(value=number * BYTES_PER_PARAMETER, origin=Origin.DERIVED, text=text)
 
 
-def _mttf(given: GivenFigures, gpus: SourcedFigure | None) -> SourcedFigure:
+def _mttf(given: GivenFigures, gpus: SourcedFigure | None, restarts: SourcedFigure | None) -> SourcedFigure:
     if given.mttf_seconds is not None:
         return SourcedFigure(value=given.mttf_seconds, origin=Origin.GIVEN)
     if given.failures is not None and given.failures_seconds is not None:
         text = f"{given.failures:,} in {given.failures_seconds / HOUR_SECONDS:,.4g} h"
         return SourcedFigure(value=given.failures_seconds / given.failures, origin=Origin.GIVEN, text=text)
+    if restarts is not None and given.mttf_per_gpu_seconds is None:
+        return restarts
     if gpus is None:
         raise UsageError(
             "the failure rate is unknown", hint="give --mttf 3h, --failures 12/30d, or the number of --gpus"

@@ -6,8 +6,9 @@ import math
 
 import msgspec
 
+from ckptprof import figures
 from ckptprof.diagnose import tiers
-from ckptprof.diagnose.plan import intervals
+from ckptprof.diagnose.plan import field, intervals
 from ckptprof.diagnose.plan.basis import (
     Basis,
     GivenFigures,
@@ -28,6 +29,7 @@ PER_MTTF = "20 per MTTF"
 BACK_TO_BACK = "as often as possible"
 TOLERANCE_SHARE = 0.005  # of the time: intervals that lose at most this much more than the best are as good
 _MORE = "record more, or give --cost"
+_IN_TIME_SHARE = 0.99  # of the recorded saves: what has to fit into a notice
 _DIGITS = 6  # after the point: rounding noise is hidden
 
 
@@ -59,6 +61,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     affordable_cost_seconds: float  # maximum cost of a save that keeps the stall below 5 % at the best interval
     lost_today_share: float | None  # at today's interval
     gained_gpu_hours_per_day: float | None  # by changing today's interval to this one
+    lost_price_per_day: float | None  # of the GPU-hours that are lost, in the unit of the price of one
 
 
 class StorageDemand(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +77,7 @@ class StorageDemand(msgspec.Struct, frozen=True, kw_only=True):
     )  # the median rate of the saves; for given figures the size divided by the duration
     needed_tier: str | None  # the lowest one sufficient for the burst; None: above the highest, or unknown GPUs
     reached_tier: str | None  # that the measured saves reach
+    published: field.PublishedWrite | None  # what storage is offered for a checkpoint of about this size
 
 
 class TierFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +104,25 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
     full_after_seconds: float | None  # until a save does not fit; None: never
 
 
+class RateFit(msgspec.Struct, frozen=True, kw_only=True):
+    """A published rate of failures, and the plan with it."""
+
+    published: field.PublishedRate
+    mttf_seconds: float
+    interval_seconds: float
+    lost_share: float | None
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a save is complete before a job is killed, if it starts when the signal arrives."""
+
+    notice_seconds: float
+    needed_seconds: float  # of 99 of 100 recorded saves at most, of less than 100 all; with the step under way
+    step_seconds: float  # of it, until the step under way ends; 0: not given
+    saves: int  # recorded; 0: needed_seconds is of a given duration
+    in_time: int  # of these
+
+
 class CheckpointPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
 
@@ -113,6 +136,8 @@ class CheckpointPlan(msgspec.Struct, frozen=True, kw_only=True):
     traffic: StorageDemand | None  # None: the size is not known
     tiers: tuple[TierFit, ...]
     filling: Filling | None  # None: the size or the free space is not known
+    rates: tuple[RateFit, ...]  # where the failure rate is assumed: the published ones, the worst first
+    notice: Notice | None  # None: not asked, or no save has a known duration
     notes: tuple[str, ...]
 
 
@@ -123,7 +148,7 @@ def plan(given: GivenFigures, measured: MeasuredFigures | None = None) -> Checkp
     basis = choose_basis(given, known)
     check_mttf(basis.mttf.value, basis.cost, basis.duration)
     missing = None if measured is None else missing_input(basis, measured)
-    advice = None if missing is not None else advise(basis)
+    advice = None if missing is not None else advise(basis, given.gpu_hour_price)
     interval = None if advice is None else advice.interval_seconds
     return CheckpointPlan(
         job=known.job,
@@ -135,7 +160,41 @@ def plan(given: GivenFigures, measured: MeasuredFigures | None = None) -> Checkp
         traffic=None if interval is None or basis.size is None else _traffic(basis, basis.size.value, interval, known),
         tiers=tuple(_fit(tier, basis) for tier in tiers.TIERS),
         filling=None if interval is None else _fill(given, basis, interval),
+        rates=() if advice is None else _at_published_rates(basis),
+        notice=None if given.notice_seconds is None else _notice(given.notice_seconds, basis, known),
         notes=() if advice is None else tuple(_notes(basis, advice, given, known)),
+    )
+
+
+def _at_published_rates(basis: Basis) -> tuple[RateFit, ...]:
+    """Return the plan with each published rate of failures at which saves would complete."""
+    if basis.mttf.origin is not Origin.ASSUMED or basis.gpus is None:
+        return ()
+    found = []
+    longest = max(0.0 if figure is None else figure.value for figure in (basis.cost, basis.duration))
+    for one in field.FAILURE_RATES:
+        mttf = one.gpu_hours * HOUR_SECONDS / basis.gpus.value
+        if mttf > longest:
+            own = msgspec.structs.replace(basis, mttf=msgspec.structs.replace(basis.mttf, value=mttf))
+            interval = _choose(own)[0]
+            lost = _losses(interval, own)
+            share = None if lost is None else lost.lost_share
+            found.append(RateFit(published=one, mttf_seconds=mttf, interval_seconds=interval, lost_share=share))
+    return tuple(found)
+
+
+def _notice(notice: float, basis: Basis, measured: MeasuredFigures) -> Notice | None:
+    step = 0.0 if basis.step is None else basis.step.value
+    saves = measured.whole_seconds if is_measured(basis.duration) else ()
+    if basis.duration is None:
+        return None
+    longest = figures.quantile(saves, _IN_TIME_SHARE) if saves else basis.duration.value
+    return Notice(
+        notice_seconds=notice,
+        needed_seconds=longest + step,
+        step_seconds=step,
+        saves=len(saves),
+        in_time=sum(one + step <= notice for one in saves),
     )
 
 
@@ -158,13 +217,15 @@ def missing_input(basis: Basis, measured: MeasuredFigures) -> str | None:
     return None
 
 
-def advise(basis: Basis) -> Advice:
+def advise(basis: Basis, gpu_hour_price: float | None = None) -> Advice:
     """Choose the interval that loses least and is possible, with the reason."""
     interval, rule, reason = _choose(basis)
     lost = _losses(interval, basis)
     good = None if lost is None else _as_good(lost.lost_share, basis)
     today = None if basis.interval is None else _losses(basis.interval.value, basis)
-    gained = None
+    gained = price = None
+    if gpu_hour_price is not None and basis.gpus is not None and lost is not None:
+        price = lost.lost_share * DAY_SECONDS / HOUR_SECONDS * basis.gpus.value * gpu_hour_price
     if basis.gpus is not None and today is not None and lost is not None:
         gained = (today.lost_share - lost.lost_share) * DAY_SECONDS / HOUR_SECONDS * basis.gpus.value
     return Advice(
@@ -180,6 +241,7 @@ def advise(basis: Basis) -> Advice:
         affordable_cost_seconds=intervals.affordable_cost(basis.mttf.value, basis.recovery_seconds),
         lost_today_share=None if today is None else today.lost_share,
         gained_gpu_hours_per_day=gained,
+        lost_price_per_day=price,
     )
 
 
@@ -282,6 +344,7 @@ def _traffic(basis: Basis, size: float, interval: float, measured: MeasuredFigur
         measured_bytes_per_second=speed,
         needed_tier=None if needed is None else needed.name,
         reached_tier=None if reached is None else reached.name,
+        published=field.write_of(size),
     )
 
 

@@ -34,7 +34,7 @@ def _waits_for_others(context: CheckpointContext) -> tuple[float, str] | None:
     )
     if context.is_remote or not synced or written < 2 * max(own, _OTHERS_BYTES):
         return None
-    text = f"the device wrote {size(written)}, the checkpoint only {size(own)}: the sync also waited for other data"
+    text = f"the disk wrote {size(written)}, the checkpoint only {size(own)}: the sync also waited for other data"
     return 1 - own / written, text
 
 

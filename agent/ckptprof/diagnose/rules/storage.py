@@ -68,7 +68,7 @@ RULES: tuple[CauseRule, ...] = (
         name="copying",
         limits=(Limit.PAGE_CACHE,),
         remedy=(
-            "write in pieces of 1 MB or more, with several writers; use O_DIRECT where the device is faster than one "
+            "write in pieces of 1 MB or more, with several writers; use O_DIRECT where the disk is faster than one "
             "thread can copy"
         ),
         reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",
@@ -79,7 +79,7 @@ RULES: tuple[CauseRule, ...] = (
         limits=(Limit.DEVICE,),
         words=_paused,
         remedy=(
-            "use a faster tier, or async saves: the save waits for the device in the end; a higher vm.dirty_bytes only "
+            "use a faster tier, or async saves: the save waits for the disk in the end; a higher vm.dirty_bytes only "
             "moves the wait"
         ),
         reference="DDN hybrid I/O; cockroachdb PR#20449",

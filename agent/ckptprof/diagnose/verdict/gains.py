@@ -48,11 +48,11 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
         best = _best_rate(context)
         least = ((context.device_bytes or 0.0) / best if best else 0.0) + found.of(Limit.NONE)
         if least > expected:
-            return Gain(min(whole, least), "the device, which has to receive all of it")
+            return Gain(min(whole, least), "the disk, which has to receive all of it")
     left = {name: floor}
     for one in found.accounts:
         if one not in mine:
-            bound = None if one.limit in (None, Limit.NONE) else one.limit.value
+            bound = None if one.limit in (None, Limit.NONE) else one.limit.word
             left[bound] = left.get(bound, 0.0) + one.seconds - (one.runnable if limit is Limit.CPU else 0.0)
     most = max(left, key=lambda one: left[one])
     expected = min(whole, max(0.0, expected))
@@ -127,7 +127,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
         best = min(known, default=None) if imposed else max(known, default=None)
         name = "the link" if best is None else f"the link at {rate(best)}"
     else:
-        best, name = _best_rate(context), "the device"
+        best, name = _best_rate(context), "the disk"
         bound = throttle(context, spent)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second

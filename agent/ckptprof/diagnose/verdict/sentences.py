@@ -22,7 +22,7 @@ WITHOUT = {
     Limit.CPU: "with a free CPU",
     Limit.PAGE_CACHE: "without these pauses",
     Limit.FLUSH: "with one sync at the end",
-    Limit.DEVICE: "on a fast enough device",
+    Limit.DEVICE: "on a fast enough disk",
     Limit.NETWORK: "on a fast enough link",
     Limit.SERVER: "with a fast enough server",
     Limit.SMALL_IO: "in large operations",

@@ -220,7 +220,7 @@ def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
                 texts.append(f"{words} took only {seconds(spent)}")
         if limit not in _WAITS and found.path.time.calls_known and found.waiting < LITTLE * found.seconds:
             busy = found.context.device_busy if not found.context.is_remote else None
-            device_text = f", device {percent(busy)} busy" if busy is not None else ""
+            device_text = f", disk {percent(busy)} busy" if busy is not None else ""
             texts.append(f"reads, writes and syncs waited only {seconds(found.waiting)}{device_text}")
     return tuple(texts[:_MOST])
 
@@ -244,7 +244,7 @@ def _not_observed(found: Accounting, limit: Limit) -> tuple[str, ...]:
         (is_known and not time.cpu_known, "the CPU time of its threads"),
         (waited and mount is None, "the mount that its files are on"),
         (far and context.link is None, "the network link to its server"),
-        (near and context.device is None, "the device under its files"),
-        (near and context.device is not None and device_busy is None, "how busy the device was"),
+        (near and context.device is None, "the disk under its files"),
+        (near and context.device is not None and device_busy is None, "how busy the disk was"),
     )
     return tuple(text for is_missing, text in rows if is_missing)

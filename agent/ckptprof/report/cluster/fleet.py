@@ -82,7 +82,7 @@ def _straggler(one: StragglerNode) -> list[Cell]:
         number("AFTER OTHERS", one.excess_seconds, units.seconds),
         number("WORST", one.max_seconds, units.seconds, drop=3),
         number("GPU TIME WAITED", one.waited_gpu_seconds, units.seconds, drop=2),
-        Cell("LIMIT", one.limit and one.limit.value, drop=1),
+        Cell("LIMIT", one.limit and one.limit.word, drop=1),
         Cell("JOBS", ", ".join(map(clean, one.jobs)), drop=4, minimum=12),
     ]
 
@@ -140,7 +140,7 @@ def _limits(result: Limits, zone: timezone) -> Sheet:
 def _limit(one: LimitRow) -> list[Cell]:
     return [
         Cell("STORAGE", one.storage and clean(one.storage), minimum=12),
-        Cell("LIMIT", one.limit and one.limit.value),
+        Cell("LIMIT", one.limit and one.limit.word),
         number("COUNT", one.count, units.count),
         number("LOST", one.lost_seconds, units.seconds),
         number("OF ALL", one.lost_share, units.percent, drop=3),

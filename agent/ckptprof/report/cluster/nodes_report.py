@@ -64,7 +64,7 @@ def straggler_text(one: Straggler) -> str:
     text = f"{clean(one.host)} ended {units.seconds(one.excess_seconds)} after the others"
     if one.is_by_size and one.bytes_ratio is not None:
         return f"{text}: it has {one.bytes_ratio:.1f} times their bytes"
-    return text + (f"; its limit: {one.limit.value}" if one.limit not in (None, Limit.NONE, Limit.UNCLEAR) else "")
+    return text + (f"; its limit: {one.limit.word}" if one.limit not in (None, Limit.NONE, Limit.UNCLEAR) else "")
 
 
 def _cost(cost: JobCost, checkpoints: Sequence[ClusterCheckpoint]) -> str:
@@ -87,7 +87,7 @@ def _slow_node_text(one: SlowNode) -> str:
     mean = one.excess_seconds / one.times
     text = f"{clean(one.host)} was the last in {one.times:,} of its {units.plural(one.saves, 'checkpoint')}"
     text += f", {units.seconds(mean)} after the others on average"
-    text += "" if one.limit is None or one.limit is Limit.NONE else f" (its limit: {one.limit.value})"
+    text += "" if one.limit is None or one.limit is Limit.NONE else f" (its limit: {one.limit.word})"
     if one.waited_gpu_seconds is None:
         return text
     return f"{text}; {units.seconds(one.waited_gpu_seconds)} of GPU time was spent waiting for it"
@@ -277,7 +277,7 @@ def _node(one: ClusterCheckpoint, part: NodePart) -> list[Cell]:
         number("RATE", units.speed(part.bytes, spent_ns), units.rate, drop=3),
         number("RANKS", part.ranks or None, str, drop=5),
         number("BLOCKED", part.stall_seconds, units.seconds, drop=4),
-        Cell("LIMIT", part.limit and part.limit.value, drop=2),
+        Cell("LIMIT", part.limit and part.limit.word, drop=2),
         clock(part.ahead_seconds, part.clock_bound_seconds, drop=6),
         Cell("DATABASE", clean(part.database), drop=1, minimum=11),
     ]

@@ -77,7 +77,7 @@ def _change(figure: FigureComparison, scale: float) -> tuple[list[str | None], s
 
 def _limit(limit_counts: LimitCounts, most: int) -> tuple[str, str, list[tuple[float, int]]]:
     """Return a limit, its class, and its number on each side, in percent of the largest and absolute."""
-    limit = next((limit for limit in Limit if limit.value == limit_counts.limit), None)
+    limit = Limit(limit_counts.limit)
     counts = [(round(100 * count / most, 2), count) for count in (limit_counts.before, limit_counts.after)]
     return certainty.account_name(limit), colours.css_class(limit), counts
 

@@ -192,7 +192,7 @@ def _device(one: Device, now_ns: int, options: ScreenOptions) -> list[Cell]:
     top = max(speeds, default=0.0)
     line = "".join(BLOCKS[math.ceil(speed / top * 8)] for speed in speeds[-_LATEST:]) if top else None
     return [
-        Cell("DEVICE", clean(one.name), cut=shorten_end, minimum=6),
+        Cell("NAME", clean(one.name), cut=shorten_end, minimum=6),
         number("WRITTEN", one.written_bytes_per_second, units.rate, optional=True),
         number("READ", one.read_bytes_per_second, units.rate, drop=1, optional=True),
         number("BUSY", busy, units.percent, drop=2, optional=True),

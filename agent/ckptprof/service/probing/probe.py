@@ -225,7 +225,7 @@ class _Probe:
 
     def _run_row(self, row: Measure) -> Sequence[RowResult]:
         if self._plan.fs_type in IN_MEMORY and (row.direct or row.work == READ):
-            raise _MissingError(f"{self._plan.fs_type} keeps files in memory: there is no device")
+            raise _MissingError(f"{self._plan.fs_type} keeps files in memory: there is no disk")
         return self._run_read(row) if row.work == READ else (self._run_write(row),)
 
     def _run_write(self, row: Measure) -> RowResult:
