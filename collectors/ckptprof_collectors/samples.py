@@ -576,6 +576,7 @@ class StackSample(msgspec.Struct, frozen=True, array_like=True, tag="stacks"):
     start_ticks: int
     cost_ns: int  # CPU time of the sample
     threads: tuple[ThreadStack, ...]
+    interval_ns: int = 0  # of a profile: between two of its samples, on average
 
 
 class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
@@ -911,17 +912,8 @@ NOT_COUNTED: dict[type, str] = {
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (
-            ClockSample,
-            FuseSample,
-            QdiscSample,
-            TcpSample,
-            ClientSample,
-            WireSample,
-            SocketTraffic,
-            BlockActivity,
-            GpuDirectSample,
-        ),
+        (ClockSample, FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity,
+         GpuDirectSample),
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(
@@ -933,7 +925,7 @@ NOT_COUNTED: dict[type, str] = {
     ),
     **dict.fromkeys((PreviousRead, ProcessExit, EntityGone, Unavailable, CollectorFault), "an event: no counters"),
     **dict.fromkeys((SamplerHealth, TraceHealth), "of ckptprof itself: only on the metrics page (export/families.py)"),
-}
+}  # fmt: skip
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):

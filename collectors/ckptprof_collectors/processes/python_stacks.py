@@ -69,6 +69,52 @@ class StackDump(NamedTuple):
     is_unkillable: bool = False  # py-spy cannot be killed
 
 
+class PySpyCommand(NamedTuple):
+    """A subcommand of py-spy, and how its output is parsed."""
+
+    arguments: tuple[str, ...]
+    output_fd: int  # that it writes to
+    timeout_seconds: float
+    parse: Callable[[StackDump, int, int], list[StackSample]]  # the output for (pid, start_ticks); empty if it failed
+
+
+def parse(raw: bytes) -> tuple[ThreadStack, ...]:
+    """Parse a dump; no threads if it is malformed."""
+    try:
+        threads = msgspec.json.decode(raw, type=list[_PySpyThread])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ()
+    return tuple(
+        ThreadStack(
+            thread.os_thread_id,
+            _bounded_name(thread.thread_name or "") or None,
+            thread.active,
+            bounded_frames([(frame.name, frame.filename, frame.line) for frame in thread.frames]),
+        )
+        for thread in threads[:MAX_THREADS]
+    )
+
+
+def _parse_dump(found: StackDump, pid: int, start_ticks: int) -> list[StackSample]:
+    threads = parse(found.raw)
+    return [StackSample(found.read_ns, pid, start_ticks, found.cost_ns, threads)] if threads else []
+
+
+DUMP = PySpyCommand(("dump", "--json", "--nonblocking"), 1, TIMEOUT_SECONDS, _parse_dump)
+
+
+def bounded_frames(frames: list[tuple[str, str, int]]) -> tuple[tuple[str, str, int], ...]:
+    """Bound the frames of a thread, innermost first."""
+    if len(frames) > 2 * MAX_FRAMES:
+        frames = frames[:MAX_FRAMES] + frames[-MAX_FRAMES:]
+    return tuple((_bounded_name(name), _bounded_name(file), line) for name, file, line in frames)
+
+
+def _bounded_name(name: str) -> str:
+    """Bound a name: no lone surrogate, at most MAX_NAME characters; the end of a path is retained."""
+    return text(name.encode("utf-8", "surrogatepass"))[-MAX_NAME:]
+
+
 def find_program() -> str | None:
     """Find py-spy: next to this Python, or in PATH."""
     bundled = os.path.join(os.path.dirname(sys.executable), "py-spy")
@@ -80,13 +126,14 @@ def find_program() -> str | None:
 
 
 class StackSampler:
-    """Takes one sample at a time; further requests are refused."""
+    """Runs one command of py-spy at a time; further requests are refused."""
 
     name = NAME
 
-    def __init__(self, program: str | None) -> None:
+    def __init__(self, program: str | None, command: PySpyCommand = DUMP) -> None:
         """`program`: of `find_program`. The thread starts with the first request."""
-        self._program = program
+        self._program, self._command = program, command
+        self._pidfd = -1  # of py-spy
         self._requests: queue.Queue[tuple[int, int] | None] = queue.Queue(1)
         self._samples: deque[StackSample] = deque(maxlen=MAX_SAMPLES)
         self._thread: threading.Thread | None = None
@@ -149,26 +196,31 @@ class StackSampler:
             return
         self.samples += 1
         try:
-            found = self.run_program(self._program, pid)
+            found = run_py_spy(self._program, pid, self._command, on_start=self._record_start)
         except OSError as error:
             self._fail((pid, start_ticks), f"py-spy cannot be started: {error.strerror}")
             return
+        finally:
+            pidfd, self._pidfd = self._pidfd, -1
+            if pidfd >= 0:
+                os.close(pidfd)
         self.cost_ns += found.cost_ns
-        samples = self.parse_output(found, pid, start_ticks)
+        samples = self._command.parse(found, pid, start_ticks)
         if not samples:
             self._fail((pid, start_ticks), found.complaint or "py-spy printed nothing", for_good=found.is_unkillable)
             return
         self._failed.pop((pid, start_ticks), None)
         self._samples.extend(samples)
 
-    def run_program(self, program: str, pid: int) -> StackDump:
-        """Run py-spy once. Raises OSError if it cannot be started."""
-        return run_py_spy(program, pid)
+    def _record_start(self, child: int) -> None:
+        with contextlib.suppress(OSError):  # before Linux 5.3: then each run lasts to its end
+            self._pidfd = os.pidfd_open(child)
 
-    def parse_output(self, found: StackDump, pid: int, start_ticks: int) -> list[StackSample]:
-        """Parse its output; empty if it failed."""
-        threads = parse(found.raw)
-        return [StackSample(found.read_ns, pid, start_ticks, found.cost_ns, threads)] if threads else []
+    def stop(self) -> None:
+        """End py-spy, which then writes its output."""
+        with contextlib.suppress(OSError):  # it has ended
+            if self._pidfd >= 0:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
 
     def _fail(self, process: tuple[int, int], complaint: str, *, for_good: bool = False) -> None:
         self.failures += 1
@@ -188,30 +240,22 @@ class StackSampler:
 
 
 def run_py_spy(
-    program: str,
-    pid: int,
-    arguments: tuple[str, ...] = ("dump", "--json", "--nonblocking"),
-    *,
-    timeout_seconds: float = TIMEOUT_SECONDS,
-    on_start: Callable[[int], None] = lambda _: None,
+    program: str, pid: int, command: PySpyCommand = DUMP, *, on_start: Callable[[int], None] = lambda _: None
 ) -> StackDump:
-    """Run it once; `on_start` gets its pid. What it prints or writes to descriptor 3 is its output.
-
-    Raises OSError if it cannot be started.
-    """
+    """Run it once; `on_start` gets its pid. Raises OSError if it cannot be started."""
     start_ns = time.monotonic_ns()
     out_read, out_write = os.pipe2(os.O_CLOEXEC)
     err_read, err_write = os.pipe2(os.O_CLOEXEC)
     try:
         child = os.posix_spawn(
             program,
-            [program, *arguments, "--pid", str(pid)],
+            [program, *command.arguments, "--pid", str(pid)],
             {"LC_ALL": "C.UTF-8", "PATH": os.defpath},
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, err_write, 1),
                 (os.POSIX_SPAWN_DUP2, err_write, 2),
-                (os.POSIX_SPAWN_DUP2, err_write if "-o" in arguments else out_write, 1),
-                (os.POSIX_SPAWN_DUP2, out_write, 3),
+                (os.POSIX_SPAWN_DUP2, out_write, command.output_fd),
             ],
             setpgroup=0,  # signals of a terminal's keys are not for it
             setsigmask=[],
@@ -228,7 +272,7 @@ def run_py_spy(
     with contextlib.suppress(OSError):  # a sandbox may refuse it
         os.setpriority(os.PRIO_PROCESS, child, NICENESS)
     try:
-        done, raw, errors, first_ns = _drain(out_read, err_read, time.monotonic() + timeout_seconds)
+        done, raw, errors, first_ns = _drain(out_read, err_read, time.monotonic() + command.timeout_seconds)
     finally:
         os.close(out_read)
         os.close(err_read)
@@ -245,7 +289,7 @@ def run_py_spy(
     status, usage = ended
     cost_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
     if not done:
-        complaint = f"py-spy did not finish within {timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB"
+        complaint = f"py-spy did not finish within {command.timeout_seconds:g} s or {MAX_OUTPUT_BYTES >> 20} MiB"
         return StackDump(b"", complaint, cost_ns, read_ns, start_ns)
     return StackDump(b"" if status else raw, _complaint(errors) if status else "", cost_ns, read_ns, start_ns)
 
@@ -275,32 +319,3 @@ def _complaint(output: bytes) -> str:
     if any("ermission" in line for line in lines):
         return _FORBIDDEN
     return f"py-spy failed: {(lines[-1] if lines else 'no output')[:200]}"
-
-
-def parse(raw: bytes) -> tuple[ThreadStack, ...]:
-    """Parse a dump; no threads if it is malformed."""
-    try:
-        threads = msgspec.json.decode(raw, type=list[_PySpyThread])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return ()
-    return tuple(
-        ThreadStack(
-            thread.os_thread_id,
-            _bounded_name(thread.thread_name or "") or None,
-            thread.active,
-            bounded_frames([(frame.name, frame.filename, frame.line) for frame in thread.frames]),
-        )
-        for thread in threads[:MAX_THREADS]
-    )
-
-
-def bounded_frames(frames: list[tuple[str, str, int]]) -> tuple[tuple[str, str, int], ...]:
-    """Bound the frames of a thread, innermost first."""
-    if len(frames) > 2 * MAX_FRAMES:
-        frames = frames[:MAX_FRAMES] + frames[-MAX_FRAMES:]
-    return tuple((_bounded_name(name), _bounded_name(file), line) for name, file, line in frames)
-
-
-def _bounded_name(name: str) -> str:
-    """Bound a name: no lone surrogate, at most MAX_NAME characters; the end of a path is retained."""
-    return text(name.encode("utf-8", "surrogatepass"))[-MAX_NAME:]

@@ -6,22 +6,17 @@ them when that ends, or is ended, and only where the stack changed.
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 from itertools import groupby
 from operator import attrgetter
 
 import msgspec
 
-from ckptprof_collectors.processes.python_stacks import StackDump, StackSampler, bounded_frames, run_py_spy
+from ckptprof_collectors.processes.python_stacks import PySpyCommand, StackDump, bounded_frames
 from ckptprof_collectors.samples import StackSample, ThreadStack
 
 SECONDS = 30  # of a profile
 RATE = 8  # samples a second on average, at random times
-_TIMEOUT_SECONDS = SECONDS + 30.0  # a busy host is slow to find the interpreter
-_ARGUMENTS = ("record", "--nonblocking", "--idle", "--threads", "--full-filenames", "--rate", str(RATE),
-              "--duration", str(SECONDS), "-f", "chrometrace", "-o", "/proc/self/fd/3")  # fmt: skip
+_INTERVAL_NS = 1_000_000_000 // RATE
 
 
 class _Place(msgspec.Struct):
@@ -39,51 +34,35 @@ class _Event(msgspec.Struct):
     args: _Place
 
 
-class StackProfiler(StackSampler):
-    """Profiles one process at a time; further requests are refused."""
+def parse_profile(found: StackDump, pid: int, start_ticks: int) -> list[StackSample]:
+    """Parse a profile: each stack of the main thread with its first sample, and the last before another stack.
 
-    _pidfd = -1  # of py-spy
+    It changed 1 / RATE before the first sample of the next one, on average: half-way to the time given as the last.
+    """
+    try:
+        events = msgspec.json.decode(found.raw, type=list[_Event])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return []
+    main = next((one.tid for one in events if one.name.startswith(f"thread ({pid})")), None)
+    samples: list[StackSample] = []
+    stack: list[tuple[str, str, int]] = []
+    for at_us, changes in groupby((one for one in events if one.tid == main), key=attrgetter("ts")):
+        if samples and stack:  # the last sample before
+            before_ns = found.start_ns + at_us * 1000 - 2 * _INTERVAL_NS
+            samples.append(msgspec.structs.replace(samples[-1], at_ns=max(before_ns, samples[-1].at_ns)))
+        for one in changes:
+            if one.ph == "B":
+                stack.append((one.name, one.args.filename, one.args.line))
+            elif stack:
+                stack.pop()
+        if len(stack) > 1:  # beyond the name of the thread
+            thread = ThreadStack(tid=pid, name=None, active=True, frames=bounded_frames(stack[:0:-1]))
+            samples.append(StackSample(found.start_ns + at_us * 1000, pid, start_ticks, 0, (thread,), _INTERVAL_NS))
+    return samples
 
-    def stop(self) -> None:
-        """End the profile; its samples come soon."""
-        with contextlib.suppress(OSError):  # it has ended
-            if self._pidfd >= 0:
-                signal.pidfd_send_signal(self._pidfd, signal.SIGINT)
 
-    def run_program(self, program: str, pid: int) -> StackDump:
-        def started(child: int) -> None:
-            with contextlib.suppress(OSError):  # before Linux 5.3: then each profile lasts to its end
-                self._pidfd = os.pidfd_open(child)
-
-        try:
-            return run_py_spy(program, pid, _ARGUMENTS, timeout_seconds=_TIMEOUT_SECONDS, on_start=started)
-        finally:
-            pidfd, self._pidfd = self._pidfd, -1
-            if pidfd >= 0:
-                os.close(pidfd)
-
-    def parse_output(self, found: StackDump, pid: int, start_ticks: int) -> list[StackSample]:
-        """Parse a profile: each stack of the main thread with its first sample, and the last before another stack.
-
-        It changed 1 / RATE before the first sample of the next one, on average: half-way to the time given as the last.
-        """
-        try:
-            events = msgspec.json.decode(found.raw, type=list[_Event])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return []
-        main = next((one.tid for one in events if one.name.startswith(f"thread ({pid})")), None)
-        samples: list[StackSample] = []
-        stack: list[tuple[str, str, int]] = []
-        for at_us, changes in groupby((one for one in events if one.tid == main), key=attrgetter("ts")):
-            if samples and stack:  # the last sample before
-                before_ns = found.start_ns + at_us * 1000 - 2_000_000_000 // RATE
-                samples.append(msgspec.structs.replace(samples[-1], at_ns=max(before_ns, samples[-1].at_ns)))
-            for one in changes:
-                if one.ph == "B":
-                    stack.append((one.name, one.args.filename, one.args.line))
-                elif stack:
-                    stack.pop()
-            if len(stack) > 1:  # beyond the name of the thread
-                thread = ThreadStack(tid=pid, name=None, active=True, frames=bounded_frames(stack[:0:-1]))
-                samples.append(StackSample(found.start_ns + at_us * 1000, pid, start_ticks, 0, (thread,)))
-        return samples
+PROFILE = PySpyCommand(
+    ("record", "--nonblocking", "--idle", "--threads", "--full-filenames", "--rate", str(RATE),
+     "--duration", str(SECONDS), "-f", "chrometrace", "-o", "/proc/self/fd/3"),
+    3, SECONDS + 30.0, parse_profile,  # a busy host is slow to find the interpreter
+)  # fmt: skip

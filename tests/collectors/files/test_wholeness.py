@@ -50,13 +50,7 @@ def test_a_file_that_was_cut_off_is_told_from_a_whole_one(tmp_path: Path, conten
 
 @pytest.mark.parametrize(
     "content",
-    [
-        b"\x80\x02" + bytes(5000),
-        b"\x93NUMPY" + bytes(5000),
-        (1 << 62).to_bytes(8, "little") + b'{"a":{}}',
-        b"PK",
-        b"",
-    ],
+    [b"\x80\x02" + bytes(5000), b"\x93NUMPY" + bytes(5000), (1 << 62).to_bytes(8, "little") + b'{"a":{}}', b"PK", b""],
     ids=["pickle", "npy", "a header longer than any disk", "two bytes", "empty"],
 )
 def test_what_does_not_tell_its_length_is_neither(tmp_path: Path, content: bytes) -> None:

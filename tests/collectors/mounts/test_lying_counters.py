@@ -19,12 +19,7 @@ from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.mounts.client_counters import RemoteClientReader
 from ckptprof_collectors.samples import ClientSample, MountInfo
 
-MOUNTS = (
-    mounted(),
-    lustre_mount(at="/l", minor=41),
-    test_beegfsclients.mount(42),
-    test_cephclients.mount(minor=43),
-)
+MOUNTS = (mounted(), lustre_mount(at="/l", minor=41), test_beegfsclients.mount(42), test_cephclients.mount(minor=43))
 WRITE = (64, 65, 1, 67_000_000, 9_000, 3_200, 640, 3_840, 2)
 LIES = (
     b"-1", b"0", b"18446743919241604546", str((1 << 63) - 1).encode(), b"9" * 400, b"nan", b"1e9", b"0x10", b"\xd9\xa3",

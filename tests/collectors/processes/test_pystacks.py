@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import psutil
@@ -21,8 +21,8 @@ from ckptprof_collectors.abandoned import AbandonedWork
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.processes import python_stacks
 from ckptprof_collectors.processes.process import Process
-from ckptprof_collectors.processes.python_stacks import StackSampler, find_program, parse, run_py_spy
-from ckptprof_collectors.processes.stack_profile import StackProfiler
+from ckptprof_collectors.processes.python_stacks import DUMP, StackDump, StackSampler, find_program, parse, run_py_spy
+from ckptprof_collectors.processes.stack_profile import PROFILE, RATE, parse_profile
 
 PROGRAM = find_program() or ""
 needs_it = pytest.mark.skipif(not PROGRAM, reason="py-spy is not installed")
@@ -33,7 +33,11 @@ TOLD = """echo '[{"os_thread_id": 7, "frames": [{"name": "f", "filename": "f.py"
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a look wait as long as a test does."""
-    monkeypatch.setattr(python_stacks, "run_py_spy", functools.partial(run_py_spy, timeout_seconds=PATIENCE_SECONDS))
+
+    def run(program: str, pid: int, command: python_stacks.PySpyCommand, **more: Any) -> StackDump:
+        return run_py_spy(program, pid, command._replace(timeout_seconds=PATIENCE_SECONDS), **more)
+
+    monkeypatch.setattr(python_stacks, "run_py_spy", run)
 
 
 @pytest.fixture
@@ -114,7 +118,7 @@ def test_a_profile_shows_when_a_thread_went_on_to_another_line(tmp_path: Path) -
     script = PROFILED.format(gate=str(tmp_path / "gate"))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
-        profiler, process = StackProfiler(PROGRAM), Process(KernelFs(), child.pid)
+        profiler, process = StackSampler(PROGRAM, PROFILE), Process(KernelFs(), child.pid)
 
         def profiled() -> list[python_stacks.StackSample]:
             assert profiler.request(process)
@@ -147,15 +151,14 @@ TRACE = (
 
 def test_a_profile_is_printed_where_its_stacks_change() -> None:
     """Each stack has its first sample, and two intervals before the next: it changed half-way, on average."""
-    dump = python_stacks.StackDump(TRACE.encode(), "", 0, 0, 1_000_000_000)
-
-    samples = StackProfiler(PROGRAM).parse_output(dump, 7, 3)
+    samples = parse_profile(StackDump(TRACE.encode(), "", 0, 0, 1_000_000_000), 7, 3)
 
     assert [(one.at_ns // 1_000_000, one.threads[0].frames) for one in samples] == [
         (1100, (("f", "f.py", 1),)),
         (2850, (("f", "f.py", 1),)),
         (3100, (("g", "f.py", 5),)),
     ]
+    assert {one.interval_ns for one in samples} == {1_000_000_000 // RATE}
 
 
 def test_only_one_look_is_taken_at_a_time(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_a_program_that_fails_hangs_or_babbles_is_ended(
     """Time and output are bounded, and nothing is left behind."""
     before = psutil.Process().children()
 
-    raw, complaint, *_ = run_py_spy(impostor(tmp_path, script), os.getpid(), timeout_seconds=seconds)
+    raw, complaint, *_ = run_py_spy(impostor(tmp_path, script), os.getpid(), DUMP._replace(timeout_seconds=seconds))
 
     assert raw == b""
     assert reason in complaint

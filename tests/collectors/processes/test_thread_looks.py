@@ -106,9 +106,7 @@ def test_who_has_not_run_is_told_again_without_being_read_again(
     waiting.close()
 
 
-def test_a_thread_that_ended_is_gone_though_its_process_lives(
-    child: tuple[subprocess.Popen[bytes], list[int]],
-) -> None:
+def test_a_thread_that_ended_is_gone_though_its_process_lives(child: tuple[subprocess.Popen[bytes], list[int]]) -> None:
     """The descriptors stay bound to it."""
     process, threads = child
     main, waiting = readers_of(process.pid, threads[:2])
@@ -197,9 +195,7 @@ def test_a_stat_that_makes_no_sense_is_no_look(tmp_path: Path, stat: str) -> Non
 
 
 @pytest.mark.root
-def test_without_privileges_only_call_and_wait_are_missing(
-    child: tuple[subprocess.Popen[bytes], list[int]],
-) -> None:
+def test_without_privileges_only_call_and_wait_are_missing(child: tuple[subprocess.Popen[bytes], list[int]]) -> None:
     """A process of another user: its counters are everybody's, what it waits in is not."""
     process, threads = child
     reader, writer = os.pipe()

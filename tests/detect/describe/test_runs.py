@@ -17,10 +17,7 @@ STEP = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"
 
 @pytest.mark.parametrize(
     ("jobs", "keys"),
-    [
-        (("4711", "4711"), ["slurm:/4711.0@node-1:29500"]),
-        ((None, None), ["rendezvous:node-1:29500"]),
-    ],
+    [(("4711", "4711"), ["slurm:/4711.0@node-1:29500"]), ((None, None), ["rendezvous:node-1:29500"])],
     ids=["of Slurm", "of nobody"],
 )
 def test_a_save_of_several_ranks_has_the_key_of_their_run(jobs: tuple[str | None, ...], keys: list[str]) -> None:

@@ -43,8 +43,7 @@ def test_a_cold_and_a_warm_restore_are_told_apart(trace: bool) -> None:  # noqa:
 
 
 @pytest.mark.parametrize(
-    ("mount", "expected"),
-    [(NFS, (0, "warm")), (MEMORY, (0, "warm")), (FUSE, (None, None)), (None, (None, None))],
+    ("mount", "expected"), [(NFS, (0, "warm")), (MEMORY, (0, "warm")), (FUSE, (None, None)), (None, (None, None))]
 )
 def test_nothing_fetched_is_warm_only_where_fetching_is_counted(
     mount: MountInfo | None, expected: tuple[int | None, str | None]

@@ -1113,12 +1113,12 @@ def profiled(
     for (since_s, frames), (next_s, _) in itertools.pairwise([*places, (until_s, ())]):
         for count in range(int((next_s - since_s) * 8)):
             _, sample = stacks(actor, since_s + count / 8, frames)
-            found.append((until_s, msgspec.structs.replace(sample, cost_ns=0)))
+            found.append((until_s, msgspec.structs.replace(sample, interval_ns=SECOND_NS // 8)))
     return found
 
 
 def test_a_profile_of_its_stack_shows_since_when_it_prepared_a_save() -> None:
-    """Two saves with a digest before the first byte; of the third nothing was sampled, so its stall is unknown."""
+    """Two saves with a digest before the first byte; of the third only a part shows in memory: its stall is unknown."""
     stage = Stage(trace=True)
     trainer = stage.process()
     for at_s, step in ((3.0, 1), (7.0, 2), (11.0, 3)):
@@ -1129,8 +1129,9 @@ def test_a_profile_of_its_stack_shows_since_when_it_prepared_a_save() -> None:
                 trainer, at_s + 1.2, (at_s - 2.5, LOOP), digests, (at_s, SAVING), (at_s + 0.4, LOOP)
             )
     stage.extra += times(trainer)
+    grows = ((10.8, 11.0, 200 * MIB), (11.4, 11.5, -200 * MIB))
 
-    first, second, third = detect(stage)
+    first, second, third = detect(stage, growing(stage.frames(FOR_SECONDS), grows))
 
     assert [seconds(one) for one in (first, second)] == pytest.approx([1.4, 1.4], abs=0.15)
     assert (third.mode, third.stall_ns) == (Mode.SYNC, None)

@@ -34,20 +34,21 @@ def measure_before_save(draft: Draft) -> BeforeMeasure | None:
     leading, usage = next(iter(draft.writers)), draft.world.usage
     used = {process: usage.totals(process, start_ns, first_ns) for process in draft.writers}
     leading_usage, grown_bytes = used[leading], [one.grown_bytes for one in used.values() if one is not None]
-    children = (process for process in draft.world.histories if draft.world.jobs.parent(process) == leading)
-    by_child = (
-        [usage.totals(process, start_ns, first_ns) for process in children] if draft.stall.was_built_by_helpers else []
-    )
-    helpers_busy = [one.busy for one in by_child if one is not None]
     return BeforeMeasure(
         blocked_ns=first_ns - start_ns,
         busy=leading_usage.busy if leading_usage is not None else None,
         runnable_share=draft.world.trainers.running_share(leading, start_ns, first_ns),
-        helpers_busy=sum(helpers_busy) if helpers_busy else None,
+        helpers_busy=_helpers_busy(draft, leading, (start_ns, first_ns)) if draft.stall.was_built_by_helpers else None,
         received_bytes=draft.world.devices.links.received_bytes(start_ns, first_ns),
         grown_bytes=max(0, sum(grown_bytes)) if grown_bytes else None,
         growing_ns=usage.growing_ns(leading, start_ns, first_ns, SIGNIFICANT_BYTES),
     )
+
+
+def _helpers_busy(draft: Draft, writer: ProcessKey, span: Span) -> float | None:
+    children = [process for process in draft.world.histories if draft.world.jobs.parent(process) == writer]
+    used = [usage.busy for process in children if (usage := draft.world.usage.totals(process, *span)) is not None]
+    return sum(used) if used else None
 
 
 def _waiting_ranks(draft: Draft) -> list[ProcessKey]:

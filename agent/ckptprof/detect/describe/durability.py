@@ -46,7 +46,7 @@ class FileWriteEnd(NamedTuple):
     bytes: int
     last_ns: int  # its last write
     synced_ns: int | None  # the end of a sync after that
-    stamp_ns: int  # latest of the file, by whichever clock: with a later one it was written again
+    stamp_ns: int  # latest modification time that the writer left: with a later one it was written again
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,15 @@ class Durability:
 def list_write_ends(parts: Iterable[Transfer], clock: RecordingClock) -> tuple[FileWriteEnd, ...]:
     """List the ends of written files."""
     return tuple(
-        FileWriteEnd(
-            part.file,
-            part.bytes,
-            part.written_ns(clock),
-            part.durable_ns,
-            max([clock.stamp(part.end_ns), *([part.fact.modified_ns] if part.fact is not None else ())]),
-        )
+        FileWriteEnd(part.file, part.bytes, part.written_ns(clock), part.durable_ns, _stamp_ns(part, clock))
         for part in parts
     )
+
+
+def _stamp_ns(part: Transfer, clock: RecordingClock) -> int:
+    """Latest modification time: the clock of the file's server may be ahead of ours."""
+    stamp_ns = clock.stamp(part.end_ns)
+    return stamp_ns if part.fact is None else max(stamp_ns, part.fact.modified_ns)
 
 
 def estimate_durability(ends: Iterable[FileWriteEnd], writeback: Writeback) -> Durability:

@@ -11,73 +11,78 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ckptprof.detect.tolerances import CONCURRENT_NS, COUNTER_LAG_NS, LITTLE_SHARE
+from ckptprof.detect.tolerances import CONCURRENT_NS, COUNTER_LAG_NS, LITTLE_SHARE, MANY
 from ckptprof.detect.world.spans import Span, length, merged, overlap_ns
-from ckptprof.detect.world.stack_states import Frame, is_parked, trains_elsewhere
+from ckptprof.detect.world.stack_states import Frame, is_parked, main_frames, trains_elsewhere
+from ckptprof_collectors.samples import StackSample
 
 Place = tuple[Frame, ...]  # outermost first
-_SAMPLE_NS = 125_000_000  # between two samples, on average; equal ones in between are left out
-_LEAST_NS = 8 * _SAMPLE_NS  # of samples soon after saves: with less nothing is known
 _EARLY_WEIGHT = 4  # of training a third is early, of a preparation less than a fifth
 
 
-class _UsualPlaces:
-    """For how long it was at each place soon after saves, against the rest of the time, as a tree of calls."""
+class Profile:
+    """The profiled samples around one save: for how long the thread was at each place soon after saves, as a tree.
 
-    def __init__(self, samples: Sequence[tuple[int, Place]], saves: Sequence[Span]) -> None:
+    Against the rest of the time, and that of the saves.
+    """
+
+    def __init__(self, samples: Sequence[StackSample], save: Span, others: Sequence[Span]) -> None:
+        """Take `samples` of a profile, by time; `save`: its first and last byte; `others`: other saves of its job."""
+        self._places = [(one.at_ns, frames[::-1]) for one in samples if (frames := main_frames(one))]
+        self._interval_ns = max((one.interval_ns for one in samples), default=0)
+        self._since_ns = max((end_ns for _, end_ns in others if end_ns <= save[0]), default=0)
         self._calls: defaultdict[Place, Counter[Frame]] = defaultdict(Counter)
         self._functions: Counter[tuple[str, str]] = Counter()
-        since = [samples[0][0], *(end_ns for _, end_ns in saves)]
+        if self._places:
+            self._add_calls(merged((low_ns, high_ns + COUNTER_LAG_NS) for low_ns, high_ns in (*others, save)))
+
+    def _add_calls(self, saves: Sequence[Span]) -> None:
+        since = [self._places[0][0], *(end_ns for _, end_ns in saves)]
         until = [*(start_ns for start_ns, _ in saves), saves[-1][1] + 9 * CONCURRENT_NS]
         early = [(low_ns, low_ns + (high_ns - low_ns) // 3) for low_ns, high_ns in zip(since, until, strict=True)]
-        for (at_ns, place), (next_ns, next_place) in pairwise([*samples, (samples[-1][0] + _SAMPLE_NS, ())]):
-            span = at_ns, next_ns if place == next_place else min(next_ns, at_ns + _SAMPLE_NS)
-            early_ns = overlap_ns(span, early)
-            weight = (_EARLY_WEIGHT + 1) * early_ns + overlap_ns(span, saves) - length([span])
+        last = self._places[-1][0] + self._interval_ns, ()
+        for (at_ns, place), (next_ns, next_place) in pairwise([*self._places, last]):
+            span = at_ns, next_ns if place == next_place else min(next_ns, at_ns + self._interval_ns)
+            weight = (_EARLY_WEIGHT + 1) * overlap_ns(span, early) + overlap_ns(span, saves) - length([span])
             for depth, frame in enumerate(place):
                 self._calls[place[:depth]][frame] += weight
                 self._functions[frame[:2]] += weight
 
-    def is_usual(self, place: Place) -> bool | None:
+    def preparation(self, first_ns: int, skip_ns: int = 0) -> list[Span] | None:
+        """Find since when and until when it prepared what it wrote from `first_ns` on; empty if it trained.
+
+        None if unknown. It may have trained for `skip_ns` before the first byte.
+        """
+        run: Span | None = None
+        later_ns, later_place = first_ns, next((place for at_ns, place in self._places if at_ns >= first_ns), ())
+        for at_ns, place in reversed([one for one in self._places if self._since_ns < one[0] < first_ns]):
+            is_covered = later_ns - at_ns <= CONCURRENT_NS or place == later_place
+            is_usual = self._is_usual(place) if is_covered else None
+            if is_usual is None or (is_usual and is_parked(place[::-1])):
+                return None  # or another thread trains
+            between_ns = (at_ns + later_ns) // 2
+            if not is_usual:
+                run = at_ns, run[1] if run is not None else first_ns if later_ns == first_ns else between_ns
+            elif run is not None:
+                return [(between_ns, run[1])]
+            elif first_ns - at_ns > skip_ns:
+                return []
+            later_ns, later_place = at_ns, place
+        return None
+
+    def _is_usual(self, place: Place) -> bool | None:
         """Whether it trains there; None if unknown.
 
         A new branch is unusual only where one is improbable, and unless it leads to a function of training.
         """
-        if self._total(()) < _LEAST_NS:
+        if self._early_ns(()) < MANY * self._interval_ns:
             return None
         depth = next((at for at, frame in enumerate(place) if self._calls[place[:at]][frame] <= 0), len(place))
-        rare = sum(0 < weight <= _EARLY_WEIGHT * _SAMPLE_NS for weight in self._calls[place[:depth]].values())
-        if depth == len(place) or rare * _SAMPLE_NS > LITTLE_SHARE * self._total(place[:depth]):
+        one_sample = _EARLY_WEIGHT * self._interval_ns
+        rare = sum(0 < weight <= one_sample for weight in self._calls[place[:depth]].values())
+        if depth == len(place) or rare * self._interval_ns > LITTLE_SHARE * self._early_ns(place[:depth]):
             return True
         return trains_elsewhere(place[depth + 1 :], {one for one, weight in self._functions.items() if weight > 0})
 
-    def _total(self, place: Place) -> float:
+    def _early_ns(self, place: Place) -> float:
         return sum(weight for weight in self._calls[place].values() if weight > 0) / _EARLY_WEIGHT
-
-
-def find_preparation(
-    samples: Sequence[tuple[int, Place]], save: Span, others: Sequence[Span], skip_ns: int = 0
-) -> Span | None:
-    """Find since when and until when it prepared a save; an empty span if it trained, None if unknown.
-
-    `save`: its first and last byte; `others`: other saves. It may have trained for `skip_ns` before the first byte.
-    """
-    saves = merged((low_ns, high_ns + COUNTER_LAG_NS) for low_ns, high_ns in (*others, save))
-    usual = _UsualPlaces(samples, saves) if samples else None
-    last_save_ns = max((end_ns for _, end_ns in others if end_ns <= save[0]), default=0)
-    run: Span | None = None
-    later_ns, later_place = save[0], next((place for at_ns, place in samples if at_ns >= save[0]), ())
-    for at_ns, place in reversed([one for one in samples if last_save_ns < one[0] < save[0]]):
-        is_covered = later_ns - at_ns <= CONCURRENT_NS or place == later_place
-        is_usual = usual.is_usual(place) if usual is not None and is_covered else None
-        if is_usual is None or (is_usual and is_parked(place[::-1])):
-            return None  # or another thread trains
-        between_ns = (at_ns + later_ns) // 2
-        if not is_usual:
-            run = at_ns, run[1] if run is not None else save[0] if later_ns == save[0] else between_ns
-        elif run is not None:
-            return between_ns, run[1]
-        elif save[0] - at_ns > skip_ns:
-            return save[0], save[0]
-        later_ns, later_place = at_ns, place
-    return None

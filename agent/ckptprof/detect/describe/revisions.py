@@ -111,10 +111,11 @@ class Revisions:
     def follow(self, reported: list[Checkpoint], now_ns: int | None) -> list[Checkpoint]:
         """Return the checkpoints reported now, and revisions of earlier ones. `now_ns` None: the recording ended."""
         for checkpoint in reported:
-            if (followed := self._pending.pop(checkpoint.uid, None)) is not None and checkpoint.kind is Kind.SAVE:
-                followed.checkpoint = checkpoint
+            awaited = self._pending.pop(checkpoint.uid, None)
+            if awaited is not None and checkpoint.kind is Kind.SAVE:
+                awaited.checkpoint = checkpoint
                 self._followed.pop(checkpoint.uid, None)
-                _insert_bounded(self._followed, followed)
+                _insert_bounded(self._followed, awaited)
         new = {checkpoint.uid: checkpoint for checkpoint in reported}
         revised = []
         for uid, awaited in list(self._followed.items()):

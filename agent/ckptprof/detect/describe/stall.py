@@ -228,25 +228,21 @@ def _classify_sole_writer(
         if span[0] < activity.start_ns
         and known.bytes_outside_files(group.trainer, span, writes=False) >= MOST_SHARE * group.bytes
     ]
-    prepared = activity.preparation(activity.start_ns)
-    own_still = [
-        span
-        for span in still_spans
-        if span in helper_built or span == prepared or span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns
-    ]
+    own_still = [span for span in still_spans if span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns]
     after_ns = max(span[1] for span in spans)
     packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, candidate, known)]
-    before = []
-    if prepared is None:
+    before = prepared = activity.profile.preparation(activity.start_ns)
+    if before is None:
         before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
     after = _in_kernel_after(group.trainer, activity, known)
     reading = _reading_around(activity, candidate, known)
-    blocked = merged([*spans, *own_still, *packing, *before, *after, *reading])
+    blocked = merged([*spans, *own_still, *helper_built, *packing, *before, *after, *reading])
     text = "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
     reuses_buffer = not before and prepared is None and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()
-    missed = (_UNPROFILED_LIMITATION,) if not before and prepared is None and activity.is_profiled else limitations
+    is_unprofiled = prepared is None and activity.trainers.is_profiled(group.trainer)
+    missed = (_UNPROFILED_LIMITATION,) if is_unprofiled else limitations
     paused_ns = length(clip(blocked, [(0, activity.start_ns)]))
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
     missing_ns = (min(paces) if len(paces) > 1 else 0.0) * group.bytes - paused_ns  # if it paused as before

@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 from operator import itemgetter
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS, STILL_SHARE, idle_spans
-from ckptprof.detect.describe.preparation import find_preparation
+from ckptprof.detect.describe.preparation import Profile
 from ckptprof.detect.describe.state_in_memory import COPY_WITHIN_NS, StateInMemory
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
@@ -155,14 +155,13 @@ class TrainingActivity:
         """
         before = self._still_spans(self.start_ns - BASELINE_REACH_NS, self.start_ns)
         runs = [*before, *self._still_spans(self.end_ns, self.end_ns + _USUAL_AFTER_NS)]
-        lengths = sorted(
-            end_ns - start_ns
-            for start_ns, end_ns in runs
-            if (start_ns > self.end_ns + COUNTER_LAG_NS
-                or end_ns < self.start_ns - max(COUNTER_LAG_NS, _max_burst_ns(start_ns, end_ns)))
-            and not self._is_at_other_save(start_ns, end_ns)
-        )  # fmt: skip
+        lengths = sorted(end_ns - start_ns for start_ns, end_ns in runs if not self._is_at_save(start_ns, end_ns))
         return lengths[-2:][0] if lengths else 0
+
+    def _is_at_save(self, start_ns: int, end_ns: int) -> bool:
+        before_ns = max(COUNTER_LAG_NS, _max_burst_ns(start_ns, end_ns))
+        at_this = start_ns <= self.end_ns + COUNTER_LAG_NS and end_ns >= self.start_ns - before_ns
+        return at_this or self._is_at_other_save(start_ns, end_ns)
 
     def _is_at_other_save(self, start_ns: int, end_ns: int) -> bool:
         low_ns, high_ns = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS
@@ -357,9 +356,9 @@ class TrainingActivity:
         if not spans:
             return []
         start_ns, end_ns = min(span[0] for span in spans), max(span[1] for span in spans)
-        rhythm, prepared = self._rhythm, self.preparation(start_ns)
+        rhythm, prepared = self._rhythm, self.profile.preparation(start_ns)
         if rhythm is None or rhythm.share < STEADY_SHARE:
-            return [prepared] if prepared is not None and prepared[0] < prepared[1] else []
+            return prepared or []
         last_ns = end_ns + BASELINE_REACH_NS if until_ns is None else max(end_ns, until_ns)
         before = self.trainers.stretches(self.process, start_ns - BASELINE_REACH_NS, start_ns)
         after = self.trainers.stretches(self.process, end_ns, last_ns)
@@ -373,7 +372,7 @@ class TrainingActivity:
         unusual = [span for span in merged(found) if span[0] < span[1] and self._is_unusual(span)]
         if prepared is None:
             return unusual
-        return [*([prepared] if prepared[0] < prepared[1] else []), *(one for one in unusual if one[1] > end_ns)]
+        return [*prepared, *(one for one in unusual if one[1] > end_ns)]
 
     def _still_since(self, still: list[Span], first_ns: int) -> int:
         """Since when it paused up to a time, apart from moments in which it sent its state.
@@ -388,19 +387,14 @@ class TrainingActivity:
             since_ns = edge_ns if self._is_unusual((start_ns, end_ns)) else since_ns
         return since_ns
 
-    @property
-    def is_profiled(self) -> bool:
-        """Its stack was profiled, before this save or another."""
-        return any(not one.cost_ns for one in self.trainers.stacks(self.process, 0, self.end_ns))
-
-    def preparation(self, first_ns: int, skip_ns: int = 0) -> Span | None:
-        """Find when it prepared the save, by its stacks; see `find_preparation`."""
-        since_ns, until_ns = first_ns - BASELINE_NS, self.end_ns + _USUAL_AFTER_NS
-        samples = self.trainers.stacks(self.process, since_ns, until_ns)
-        places = [(one.at_ns, frames[::-1]) for one in samples if not one.cost_ns and (frames := main_frames(one))]
+    @cached_property
+    def profile(self) -> Profile:
+        """What its stack shows around the save, where it was profiled."""
+        since_ns, until_ns = self.start_ns - BASELINE_NS, self.end_ns + _USUAL_AFTER_NS
+        samples = [one for one in self.trainers.stacks(self.process, since_ns, until_ns) if one.interval_ns]
         saves = self.trainers.saves_between(self.process, since_ns, until_ns)
         others = [one for one in saves if not overlap_ns(one, [(self.start_ns, self.end_ns)])]
-        return find_preparation(places, (first_ns, self.end_ns), others, skip_ns)
+        return Profile(samples, (self.start_ns, self.end_ns), others)
 
     def copy_spans(self, first_ns: int, size: int, *, long_before: bool) -> list[Span] | None:
         """Find when it copied its state right before its first byte; None if unknown.
@@ -408,9 +402,9 @@ class TrainingActivity:
         `long_before`: a process that writes for it has to be sent the state, and may have to be started first.
         """
         if self._gpu_idle_spans is None:
-            prepared = self.preparation(first_ns, LATE_COUNTER_NS)
+            prepared = self.profile.preparation(first_ns, LATE_COUNTER_NS)
             if prepared is not None:
-                return [prepared] if prepared[0] < prepared[1] else []
+                return prepared
             return self.memory.copy_spans(first_ns, size, long_before=long_before)
         since_ns = max(first_ns - COPY_WITHIN_NS, self.trainers.last_save_end_ns(self.process, first_ns))
         at_once = [one for one in self._gpu_idle_spans if long_before or first_ns - one[1] <= LATE_COUNTER_NS]

@@ -23,9 +23,8 @@ def write(
     arrow, ipc, parquet = _libraries()
     schema = _schema(arrow, fields, metadata)
     is_parquet = kind == "parquet"
-    with (
-        parquet.ParquetWriter(file, schema, compression="zstd") if is_parquet else ipc.new_file(file, schema) as writer
-    ):
+    opened = parquet.ParquetWriter(file, schema, compression="zstd") if is_parquet else ipc.new_file(file, schema)
+    with opened as writer:
         for batch in _batches(arrow, schema, rows):
             writer.write_batch(batch)
 

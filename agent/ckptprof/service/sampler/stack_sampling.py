@@ -17,8 +17,8 @@ from itertools import zip_longest
 from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.shares import CpuAllowance
 from ckptprof.service.sampler.watched_process import WatchedProcess
-from ckptprof_collectors.processes.python_stacks import NAME, StackSampler, find_program
-from ckptprof_collectors.processes.stack_profile import StackProfiler
+from ckptprof_collectors.processes.python_stacks import DUMP, NAME, StackSampler, find_program
+from ckptprof_collectors.processes.stack_profile import PROFILE
 from ckptprof_collectors.samples import Sample, Unavailable
 
 SAMPLE_OFFSETS_NS = (0, 900_000_000, 2_000_000_000, 5_000_000_000, 12_000_000_000, 30_000_000_000)
@@ -172,7 +172,7 @@ class StackSampling(StackSchedule):
     def __init__(self, governor: Governor) -> None:
         super().__init__()
         self._governor = governor
-        self._reader, self._profiler = StackSampler(find_program()), StackProfiler(find_program())
+        self._reader, self._profiler = (StackSampler(find_program(), command) for command in (DUMP, PROFILE))
         self._profile_allowance = CpuAllowance(PROFILE_SHARE, PROFILE_SAVED_NS)
         self._trainers: list[int] = []
         self._profiled: dict[int, _ProfiledThread] = {}  # by pid

@@ -71,14 +71,7 @@ def _counters_of(sample: BlockActivity) -> tuple[int, ...]:
     latencies = [0] * _BUCKETS
     for low_ns, requests in sample.latencies:
         latencies[min(max(0, low_ns.bit_length() - 1 - _FIRST_BUCKET), _BUCKETS - 1)] += requests
-    return (
-        sample.requests,
-        sample.bytes,
-        sample.issued_bytes,
-        sample.sequential_bytes,
-        *latencies,
-        sample.in_flight,
-    )
+    return (sample.requests, sample.bytes, sample.issued_bytes, sample.sequential_bytes, *latencies, sample.in_flight)
 
 
 def _latency_quantile(latencies: Sequence[int], share: float) -> float | None:
