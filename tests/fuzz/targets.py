@@ -211,7 +211,7 @@ def _look_around(population: Any, now_ns: int) -> None:
             watching.describe(now_ns, samples)
             watching.alert(now_ns, mappings=True)
             watching.scan_if_due(now_ns, samples)
-            watching.sample_training_thread(samples, traced=False)
+            watching.sample_training_thread(samples)
             for tid in list_threads(process)[:8]:
                 with contextlib.closing(ThreadReader(process, tid, delays=None)) as reader:
                     reader.sample(now_ns)

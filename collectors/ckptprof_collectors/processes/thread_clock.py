@@ -36,11 +36,11 @@ class ThreadClock:
             self.close()
             raise
 
-    def read(self, *, with_io: bool) -> ThreadTime | None:
-        """Read the counters, including its bytes if `with_io`; None if unchanged. Raises ProcessGone."""
+    def read(self) -> ThreadTime | None:
+        """Read the counters, including its bytes; None if unchanged. Raises ProcessGone."""
         try:
             raw = os.pread(self._schedstat_fd, 128, 0)
-            counted = self._read_io() if with_io else b""
+            counted = self._read_io()
         except ProcessLookupError as error:
             raise ProcessGone from error
         if (raw, counted) == self._previous:

@@ -12,7 +12,7 @@ from tests.detect.tracer import activity
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo, Sample
+from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo, Sample, ThreadTime
 
 LEVELS = pytest.mark.parametrize("trace", [False, True])
 
@@ -375,18 +375,24 @@ def _without_pipe(sample: Sample) -> Sample | None:
     return None if getattr(sample, "path", None) == "/pipe" else sample
 
 
-@pytest.mark.parametrize(("given", "saves"), [(1.0, 3), (0.3, 0)])
-def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(given: float, saves: int) -> None:
+# Share that the trainer writes, seconds of that, share that its thread counts: one call is counted when it returns,
+# as the tool ends, whose own children may have moved as much.
+@pytest.mark.parametrize(("fed", "saves"), [((1, 1.0, 0), 3), ((0.3, 1.0, 0), 0), ((1, 0.01, 1), 3), ((1, 0.01, 0), 0)])
+def test_what_a_trainer_gives_a_tool_by_a_pipe_is_its_save(fed: tuple[float, float, int], saves: int) -> None:
     """As `torch.save` into the standard input of split(1), whose volumes end anywhere; else it is none."""
+    given, seconds, by_main = fed
     stage = Stage(trace=True)
     trainer = stage.process()
     for number in range(3):
         at_s, folder = 5.0 + 6 * number, f"/ckpt/step_{number}"
         tool = stage.process(
-            200 + number, born_s=at_s - 1.0, start_ticks=600_000 + number, exit_s=at_s + 1.2, parent_pid=100,
+            200 + number, born_s=at_s - 1.0, start_ticks=600_000 + number, exit_s=at_s + 1.03, parent_pid=100,
             comm="split", program="split", runtimes=(),
         )  # fmt: skip
-        stage.write(trainer, "/pipe", at_s, 1.0, int(given * 100 * MIB))
+        piped = stage.write(trainer, "/pipe", at_s + 1.02 - seconds, seconds, int(given * 100 * MIB))
+        for when_s in (at_s - 2.0, at_s + 1.03):
+            own = by_main * (number * 100 * MIB + piped.moved(when_s))
+            stage.extra.append((when_s, ThreadTime(100, 1000, 100, int(when_s * SECOND_NS), 0, int(when_s), own, 0)))
         stage.read(tool, "/pipe", at_s, 1.0, int(given * 100 * MIB), from_disk=False, kept=0.0)
         stage.write(tool, f"{folder}/state.pt.aa", at_s, 0.5, 50 * MIB)
         stage.write(tool, f"{folder}/state.pt.ab", at_s + 0.5, 0.5, 50 * MIB, magic=None)
@@ -408,7 +414,6 @@ def test_what_children_of_a_tool_moved_is_not_given_by_whoever_waits_for_it(*, t
     stage.read(tool, "/pipe", 6.0, 1.02, 60 * MIB, from_disk=False, kept=0.0)
     stage.write(tool, "/copy/global_step5/mp_rank_00_model_states.pt", 6.0, 1.02, 60 * MIB)
     stage.write(runner, "/pipe", 7.03, 0.005, 120 * MIB)
-    stage.read(runner, "/pipe", 7.03, 0.005, 120 * MIB, from_disk=False, kept=0.0)  # they wrote what they had read
 
     found = play(stage.header(), changed(stage.frames(30), _without_pipe))
 

@@ -22,8 +22,13 @@ class Knowledge:
     deferred: DeferredEvents = field(default_factory=DeferredEvents)
 
     def bytes_outside_files(self, process: ProcessKey, span: Span, *, writes: bool) -> int:
-        """Bytes that a process transferred by pipes or sockets in a time, by its counters and its known files."""
+        """Bytes that a process transferred by pipes or sockets in a time, by its counters and its known files.
+
+        Where a child exited, the counters may be those of its own children, too: only those of its main thread count.
+        """
         history = self.world.histories[process]
-        transferred = history.wrote_bytes(*span) if writes else history.returned_bytes(*span)
+        alone = (one for one in history.between(*span) if not history.had_child_exit(one.start_ns + 1, one.end_ns))
+        counted = sum(one.new_written_bytes if writes else one.returned_bytes for one in alone)
+        by_main = self.world.trainers.transferred_bytes(process, *span) or (0, 0)
         in_files = self.transfers.recent.transfers_between(process, *span, writes=writes)
-        return transferred - sum(one.size_in_use for one in in_files)
+        return max(counted, by_main[0 if writes else 1]) - sum(one.size_in_use for one in in_files)

@@ -101,16 +101,12 @@ class EventContext:
         return own or self.processes
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the trainer above a process, if it wrote as much to no file at that time, and the process read it.
-
-        Its counters include what children transferred since these were last sampled: such bytes were also read.
-        """
-        span, outside = (self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS), self.known.bytes_outside_files
-        trainer = self.world.trainer_above(process)
+        """Return the trainer above a process, if it wrote as much to no file at that time, and the process read it."""
+        trainer, span = self.world.trainer_above(process), (self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS)
         if trainer is None:
             return None
-        given = outside(trainer, span, writes=True) - outside(trainer, span, writes=False)
-        return trainer if min(given, outside(process, span, writes=False)) >= MOST_SHARE * self.bytes else None
+        piped = (self.known.bytes_outside_files(one, span, writes=one == trainer) for one in (trainer, process))
+        return trainer if min(piped) >= MOST_SHARE * self.bytes else None
 
     @cached_property
     def own_files(self) -> set[FileKey]:
@@ -119,9 +115,8 @@ class EventContext:
             part.staging_file.file for part in self.parts if part.staging_file is not None
         }
         if self.writes:
-            own.update(
-                one.file for one in self.transfers_between(self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True)
-            )
+            written = self.transfers_between(self.start_ns - LOOSE_GAP_NS, self.end_ns, writes=True)
+            own.update(one.file for one in written)
         return own
 
     def transfers_between(self, start_ns: int, end_ns: int, *, writes: bool) -> list[Transfer]:

@@ -87,7 +87,7 @@ class World:
         self.gpu_traffic.ingest(samples)
         for info in samples.by_kind(ProcessInfo):
             self.jobs.observe(info)
-        for exited in sorted(samples.by_kind(ProcessExit), key=lambda one: -one.start_ticks):  # children first
+        for exited in samples.by_kind(ProcessExit):
             self._add_to_parent((exited.pid, exited.start_ticks), frame.at_ns)
         self._ingest_counters(samples, were_read="processes" in frame.read)
         for pause in samples.by_kind(DirtyPause):
@@ -140,11 +140,11 @@ class World:
         self.trainers.ingest(samples)
 
     def _add_to_parent(self, process: ProcessKey, at_ns: int) -> None:
-        """Add the counters of an exited child, and of its own, to its parent, as the kernel does at the wait for it."""
-        parent, history = self.jobs.parent(process), self.histories[process]
-        if parent is not None and parent in self.histories:
-            for counters in filter(None, (history.last_io, *(one for _, one in history.child_counters))):
-                self.histories[parent].add_child_counters(at_ns, counters)
+        """Add the counters of an exited child to its parent, as the kernel does when the parent waits for it."""
+        parent = self.jobs.parent(process)
+        counters = self.histories[process].last_io
+        if counters is not None and parent is not None and parent in self.histories:
+            self.histories[parent].add_child_counters(at_ns, counters)
 
     def runtimes(self, processes: list[ProcessKey]) -> frozenset[str] | None:
         """Names of the libraries loaded by some processes, or by the parents of short-lived forks; None: unknown."""

@@ -317,7 +317,7 @@ class Sampler:
             try:
                 watching.sample_counters(now_ns, self._page_bytes, samples, previous_ns=previous_ns)
                 self._population.rounds.describe(watching, now_ns, samples)
-                watching.sample_training_thread(samples, traced=traced)
+                watching.sample_training_thread(samples)
                 if watching.is_training and not watching.places_known:
                     watching.places_known = True
                     for place in candidate_folders(watching.process):

@@ -192,8 +192,8 @@ class WatchedProcess:
         elif self._born_since_ns is not None and wrote >= ACTIVE_BYTES:
             self.activity.sample_since(now_ns, self._born_since_ns)
 
-    def sample_training_thread(self, samples: list[Sample], *, traced: bool) -> None:
-        """Append CPU times of the main thread of a process that may train; while polling also its I/O."""
+    def sample_training_thread(self, samples: list[Sample]) -> None:
+        """Append CPU times and I/O of the main thread of a process that may train."""
         if self._clock is None:
             if not (self.is_training or self.has_signs) or self._clock_denied:
                 return
@@ -202,8 +202,7 @@ class WatchedProcess:
             except OSError:  # the kernel keeps none, or no descriptor is left
                 self._clock_denied = True
                 return
-        thread_time = self._clock.read(with_io=not traced)
-        if thread_time is not None:
+        if (thread_time := self._clock.read()) is not None:
             samples.append(thread_time)
         if not self.process.keeps_open:
             self._clock.close()
