@@ -35,7 +35,6 @@ ENVIRONMENT = {
     "NO_COLOR, CLICOLOR_FORCE": "Print without colours, or with them in a pipe, too.",
     "PAGER": "The program that shows what is longer than the terminal. Default: less.",
 }
-_MEANT = str.maketrans({"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti"})
 FILES = {
     str(SERVICE_DATABASE): "The record of the service, and of root.",
     "~/.local/state/ckptprof/ckptprof.db": "The record of other users.",

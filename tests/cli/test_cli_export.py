@@ -22,8 +22,6 @@ from ckptprof.cli.main import main
 from ckptprof.store import records
 from ckptprof.store.reader import StoreReader
 
-FORMATS = ("csv", "jsonl", "parquet", "arrow", "perfetto")
-
 
 @pytest.fixture
 def db(tmp_path: Path) -> str:

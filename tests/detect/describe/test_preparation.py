@@ -77,8 +77,9 @@ def test_a_thread_that_always_waits_shows_nothing() -> None:
 
 
 def test_it_may_prepare_for_longer_than_it_trains() -> None:
-    """Soon after the previous save it prepares the next."""
-    parts = (0, 2, TRAINS), (2, 3, WRITES), (3, 4, TRAINS), (4, 7, DIGESTS), (7, 7.5, WRITES), (7.5, 10, TRAINS)
+    """Soon after the previous save, whose last call returned a little later, it prepares the next."""
+    saves = (2, 3.25, WRITES[1:]), (3.25, 4, TRAINS), (4, 6.75, DIGESTS), (6.75, 7.5, WRITES[1:])
+    parts = (0, 2, TRAINS), *saves, (7.5, 10, TRAINS)
 
     assert prepared(*parts, first=7, others=[(2 * SECOND_NS, 3 * SECOND_NS)]) == [pytest.approx((4, 7), abs=0.125)]
 

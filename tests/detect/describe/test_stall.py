@@ -867,17 +867,20 @@ def test_who_computed_in_a_part_of_a_look_did_not_go_on(wakes: int, mode: Mode |
     assert found.mode is mode
 
 
-def test_workers_of_a_launcher_train_themselves() -> None:
-    """A parent that has the runtime loaded but only waits for its workers is not who trains."""
+@pytest.mark.parametrize(("busy_s", "frames", "stall"), [(0.0, (), 2.0), (3.0, LOOP, 2.0), (3.0, (), 10.0)])
+def test_workers_of_a_launcher_train_themselves(
+    busy_s: float, frames: tuple[tuple[str, str, int], ...], stall: float
+) -> None:
+    """A parent that waits for them does not train; one that waits for a child to save and to end does."""
     stage = Stage(trace=True)
     launcher = stage.process(100)
     worker = stage.process(200, parent_pid=100)
     stage.write(worker, "/ckpt/step_1.pt", 8.0, 2.0, 200 * MIB)
-    stage.extra += [*times(launcher, share=0.0, slices=0.25), *times(worker)]
+    stage.extra += [*times(launcher, ((busy_s, FOR_SECONDS),)), *times(worker), stacks(worker, 11.3, frames)]
     (found,) = detect(stage)
 
-    assert (found.mode, found.writers[0].role) == (Mode.SYNC, "trainer")
-    assert seconds(found) == pytest.approx(2.0, abs=0.1)
+    assert found.mode is Mode.SYNC
+    assert seconds(found) == pytest.approx(stall, abs=0.1)
 
 
 def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:

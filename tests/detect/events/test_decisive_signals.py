@@ -14,7 +14,6 @@ from tests.detect.tracer import life
 
 NATIVE: dict[str, Any] = {"comm": "train_gpt2", "program": "train_gpt2", "runtimes": ()}
 NUMERIC: dict[str, Any] = {"program": "prepare.py", "runtimes": ("numpy",)}
-HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(8)
 SIZE = 120 * MIB
 Told = list[tuple[str, str]]
 

@@ -16,7 +16,7 @@ from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
 from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.detect.world.world import World
-from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, ProcessIo, ProcessStat
+from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, ProcessIo, ProcessStat, ThreadSample
 
 SECOND_NS = 1_000_000_000
 CHILDREN = (201, 202)
@@ -265,18 +265,22 @@ def test_a_file_that_was_looked_at_while_it_grew_is_as_long_as_it_was_seen_to_be
     assert stream.fact.size == told
 
 
-@pytest.mark.parametrize(("busy", "end_s"), [(0.2, 13.1), (0.5, 11.5)])
-def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, end_s: float) -> None:
+@pytest.mark.parametrize(("busy", "met", "end"), [(0.2, "", 13.1), (0.5, "", 11.5), (0.2, "R", 11.5), (0.2, "D", 13.1)])
+def test_who_computes_while_a_file_stays_open_does_not_flush_it(busy: float, met: str, end: float) -> None:
     """A process in fsync(2) sleeps; one that goes on with something else forgot to close its file."""
     writer, ended = caught(11.0, 40 * MIB), round(11.5 * SECOND_NS)
     writer.last_ns, writer.closed_ns = 13 * SECOND_NS, round(13.2 * SECOND_NS)
     writer.fact = fact(100, 11.5, size=40 * MIB)
     steps = [(11 * SECOND_NS, ended, 40 * MIB, 1.0), (ended, writer.last_ns, 0, busy)]
     intervals = (ProcessInterval(begin, end, busy=share, new_written_bytes=size) for begin, end, size, share in steps)
+    world = observed()
+    for at_ns in (11_600_000_000, 12_200_000_000, 12_800_000_000) if met else ():  # 74: fsync(2)
+        sample = ThreadSample(*writer.process, 100, "", 0, 0, 0, 0, 0, None, met, 74 if met == "D" else -1, "")
+        world.threads.observe(at_ns, sample)
 
-    edges = estimate_write_edges(writer, history_of(list(intervals)), observed(), FileOpenings())
+    edges = estimate_write_edges(writer, history_of(list(intervals)), world, FileOpenings())
 
-    assert edges[1] / SECOND_NS == pytest.approx(end_s)
+    assert edges[1] / SECOND_NS == pytest.approx(end)
 
 
 @pytest.mark.parametrize(("size", "end_s"), [(30 * MIB, 11.6), (20 * MIB, 10.6)])

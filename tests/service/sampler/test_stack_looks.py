@@ -35,7 +35,7 @@ def process(pid: int, parent: int = 1, *, rank: int | None = None, trains: bool 
         rank=rank,
         is_training=trains,
         is_interpreter=trains,
-        is_awake=trains,
+        changed_ns=10_000 * SECOND_NS if trains else 0,
         last_write_ns=-SECOND_NS,
         last_wrote_ns=0,
     )
@@ -148,12 +148,14 @@ def test_a_process_with_the_number_of_one_that_ended_has_an_allowance_of_its_own
 
 
 def test_one_training_thread_of_each_job_is_profiled() -> None:
-    """That of its lowest rank, or of its oldest process; none of what sleeps, or does not train."""
+    """That of its lowest rank, or of its oldest process; none of what waits, or does not train."""
     launcher, ranks = process(100), [process(200, 100, rank=1), process(300, 100, rank=0), process(310, 300, rank=0)]
-    alone, sleeps, tool = process(400), process(500), process(600, trains=False)
-    sleeps.is_awake = False
+    alone, waits, tool = process(400), process(500), process(600, trains=False)
+    waits.changed_ns = -10 * SECOND_NS
+    worker = process(510, 500)
+    watched = {one.process.pid: one for one in (launcher, *ranks, alone, waits, worker, tool)}
 
-    assert training_threads({one.process.pid: one for one in (launcher, *ranks, alone, sleeps, tool)}) == [300, 400]
+    assert training_threads(0, watched) == [300, 400, 510]
 
 
 class Profiler:

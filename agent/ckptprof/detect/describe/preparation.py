@@ -77,8 +77,8 @@ class Profile:
         """
         if self._early_ns(()) < MANY * self._interval_ns:
             return None
-        depth = next((at for at, frame in enumerate(place) if self._calls[place[:at]][frame] <= 0), len(place))
-        one_sample = _EARLY_WEIGHT * self._interval_ns
+        one_sample = _EARLY_WEIGHT * self._interval_ns  # may be of a save
+        depth = next((at for at, frame in enumerate(place) if self._calls[place[:at]][frame] <= one_sample), len(place))
         rare = sum(0 < weight <= one_sample for weight in self._calls[place[:depth]].values())
         if depth == len(place) or rare * self._interval_ns > LITTLE_SHARE * self._early_ns(place[:depth]):
             return True

@@ -135,17 +135,14 @@ def classify_stall(candidate: Candidate, known: Knowledge) -> Stall:
             else []
         )
     stall_ns, blocked, awaited = blocked_verdicts[-1] if blocked_verdicts else (None, (), leading.awaited)
-    waited = (
-        known.history.awaited_span(candidate.job, candidate.start_ns) if candidate.writes and mode is not None else None
-    )
+    has_mode = candidate.writes and mode is not None
+    waited = known.history.awaited_span(candidate.job, candidate.start_ns) if has_mode else None
     if waited is not None and stall_ns is None and waited[1] - waited[0] < AT_ONCE_NS:
         waited = None  # copying its state may have taken as long
     if waited is not None:
         blocked = merged([*blocked, waited])
         stall_ns = length(blocked)
-        limitations = tuple(
-            _COPY_LIMITATION if sentence == _UNKNOWN_LIMITATION else sentence for sentence in limitations
-        )
+        limitations = tuple(_COPY_LIMITATION if one == _UNKNOWN_LIMITATION else one for one in limitations)
     return Stall(
         mode, stall_ns, evidence, limitations, roles, leading.still_spans, blocked, copy_buffers, awaited, waited is
         not None,
@@ -191,10 +188,8 @@ def _classify_group(group: WriterGroup, candidate: Candidate, known: Knowledge, 
     first_ns = min((part.start_ns for part in candidate.parts if part.bytes * 100 >= size), default=start_ns)
     starts_next = _starts_next_save(group, candidate, known)
     until_ns = candidate.end_ns if starts_next else None
-    is_known = (
-        group.other_threads.bytes * 2 > group.bytes and not candidate.is_sent
-    )  # the writer and the target are known
-    before = before if is_known else None
+    # the writer and the target are known
+    before = before if group.other_threads.bytes * 2 > group.bytes and not candidate.is_sent else None
     # a small file only announces the save
     verdict = _classify_alongside(group, activity, max(first_ns, start_ns), until_ns=until_ns, before=before)
     return replace(verdict, copy_buffer_bytes=activity.memory.copy_buffer_bytes)
@@ -241,12 +236,11 @@ def _classify_sole_writer(
     all_still = merged([*spans, *still_spans, *before, *after])
     reuses_buffer = not before and prepared is None and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()
-    is_unprofiled = prepared is None and activity.trainers.is_profiled(group.trainer)
-    missed = (_UNPROFILED_LIMITATION,) if is_unprofiled else limitations
     paused_ns = length(clip(blocked, [(0, activity.start_ns)]))
     paces = activity.trainers.paused_ns_per_byte[group.trainer]  # before its last two saves
     missing_ns = (min(paces) if len(paces) > 1 else 0.0) * group.bytes - paused_ns  # if it paused as before
-    if missed and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
+    if prepared is None and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
+        missed = limitations or (_UNPROFILED_LIMITATION,)
         return _TrainerStall(group.bytes, Mode.SYNC, None, text, missed, all_still, is_certain=True)
     verdict = _TrainerStall(
         group.bytes, Mode.SYNC, length(blocked), text, limitations, all_still, blocked, is_certain=True

@@ -33,6 +33,7 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import LatestEnds, Span, length
+from ckptprof.detect.world.stack_states import main_frames
 from ckptprof.detect.world.training_threads import TrainingThreads, wakes_by_itself
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.program_names import LAUNCHERS, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
@@ -87,7 +88,7 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
     restored = {process for one in read if one.end_ns < before_ns and not one.is_rejected for process in one.processes}
     makers = dict(zip(candidate.processes, EventContext(candidate, known).producers, strict=True))
     for process, parts in by_process(candidate.parts).items():
-        trainer = process if process in restored else _find_trainer(makers[process], candidate.start_ns, known.world)
+        trainer = process if process in restored else _find_trainer(makers[process], candidate, known.world)
         group = groups.setdefault(trainer, WriterGroup(trainer))
         if process == trainer:
             group.roles[process] = _add_own_transfers(group, parts, known)
@@ -98,7 +99,7 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         _add_staging_files(group, parts, known)
         for part in parts:
             is_fed = makers[process] == trainer and part.staging_file is None  # through a pipe
-            by_main = is_fed and _is_by_main_thread(trainer, part, known.world, LatestEnds()) is not False
+            by_main = is_fed and _is_by_main_thread(trainer, part, known.world) is not False
             group.transfers_by(by_main).add(part.bytes, _transfer_span(part))
         start_ns = min(_transfer_span(part)[0] for part in parts)
         born_ns = known.world.born_ns(process)
@@ -115,7 +116,7 @@ def _transfer_span(part: Transfer) -> Span:
     return (part.start_ns if staged is None else min(part.end_ns, max(part.start_ns, staged.end_ns)), part.end_ns)
 
 
-def _find_trainer(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
+def _find_trainer(process: ProcessKey, candidate: Candidate, world: World) -> ProcessKey:
     """Find the process that trains: itself, or its topmost active ancestor of the same job and rank."""
     jobs, found = world.jobs, []
     rank, job = jobs.rank(process), jobs.job_of(process)
@@ -127,14 +128,20 @@ def _find_trainer(process: ProcessKey, at_ns: int, world: World) -> ProcessKey:
         if (may_train or current == forker != process) and same and info.program not in LAUNCHERS:
             found.append(current)
     if len(found) > 1:
-        found = [one for one in found if _was_active(one, at_ns, world.trainers)] or found
+        end_ns, trainers = candidate.end_ns, world.trainers
+        found = [one for one in found if _is_active(one, candidate.start_ns - BASELINE_REACH_NS, trainers)] or found
+        # a launcher was active, too, as it started: its worker continues without it
+        continues = any(map(main_frames, trainers.stacks(process, end_ns, end_ns + BASELINE_REACH_NS)))
+        if continues and found[0] == process and _is_active(process, end_ns, trainers):
+            found = [one for one in found if _is_active(one, end_ns, trainers) is not False]
     return (found or [process])[-1]
 
 
-def _was_active(process: ProcessKey, at_ns: int, trainers: TrainingThreads) -> bool:
-    stretches = trainers.stretches(process, at_ns - BASELINE_REACH_NS, at_ns - 1)
-    if sum(one.end_ns - one.start_ns for one in stretches) < 1_000_000_000:
-        return False
+def _is_active(process: ProcessKey, since_ns: int, trainers: TrainingThreads) -> bool | None:
+    """Whether it ran in some seconds; None: too little of these was observed."""
+    stretches = trainers.stretches(process, since_ns, since_ns + BASELINE_REACH_NS - 1)
+    if sum(one.end_ns - one.start_ns for one in stretches) < CONCURRENT_NS:
+        return None
     return wakes_by_itself(stretches) or any(one.share > 0.5 for one in stretches)
 
 
@@ -171,16 +178,14 @@ def _add_staging_files(group: WriterGroup, parts: list[Transfer], known: Knowled
     group.start_spans += [(staging.start_ns, staging.end_ns) for part, staging in staged if not part.writes]
     for staging in (staging for _, staging in staged if staging.process == group.trainer):
         threads = {session.tid for session in staging.threads}
-        is_own = (
-            group.trainer[0] in threads
-            if threads
-            else _is_by_main_thread(group.trainer, staging, known.world, LatestEnds())
-        )
+        is_own = group.trainer[0] in threads if threads else _is_by_main_thread(group.trainer, staging, known.world)
         group.has_staging = group.has_staging or bool(is_own)
         group.transfers_by(is_own).add(0, _transfer_span(staging))
 
 
-def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds) -> bool | None:
+def _is_by_main_thread(
+    trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds | None = None
+) -> bool | None:
     """Whether the main thread transferred most of a part whose operations were not counted; None if unknown.
 
     It may also have transferred other parts, in `main_spans`, at the same time: its counters cover both.
@@ -196,7 +201,7 @@ def _is_by_main_thread(trainer: ProcessKey, part: Transfer, world: World, main_s
     if transferred is None:  # threads are only counted in processes with a machine-learning library
         return True if world.usage.is_single_threaded(trainer, *span) else None
     direction = 0 if part.writes else 1
-    if _outlasts_main_thread(trainer, part, main_spans, world):
+    if main_spans is not None and _outlasts_main_thread(trainer, part, main_spans, world):
         return False
     if transferred[direction] * 2 >= part.bytes:
         return True

@@ -12,6 +12,7 @@ from ckptprof.detect.tolerances import (
     LITTLE_SHARE,
     MOST_SHARE,
     NEARBY_NS,
+    POLL_INTERVAL_NS,
     SIGNIFICANT_BYTES,
     STAMP_TOLERANCE_NS,
 )
@@ -57,10 +58,8 @@ def estimate_write_edges(
         # its open truncated it, or it has contents
         with_data_ns = (sample.at_ns for sample in transfer.samples if sample.position or not sample.size)
         start = min(start, next(with_data_ns, start))
-    written_since = openings.opened_between(
-        transfer.file, transfer.before_ns, start + STAMP_TOLERANCE_NS, only_written=True
-    )
-    opened = written_since if transfer.samples else None
+    opened = openings.opened_between(transfer.file, transfer.before_ns, start + STAMP_TOLERANCE_NS, only_written=True)
+    opened = opened if transfer.samples else None
     if transfer.closed_ns is not None:  # later bytes of its process went to other files
         end = min(end, high)
     if fact is not None:
@@ -72,13 +71,13 @@ def estimate_write_edges(
             end = _last_call_end_ns(transfer, history, written.best, high)
         elif modified is None:
             end = _counted_end_ns(transfer, history, end, end, high)
-    end = max(end, _close_ns(transfer, history, openings, end, threads.state_end_ns(transfer.process, "close", end)))
+    end = max(end, _close_ns(transfer, history, openings, end, threads))
     if fact is not None:
         synced = threads.state_end_ns(transfer.process, "sync", end)
         changed = clock.mono(fact.changed_ns)
         if fact.changed_ns != fact.modified_ns and end <= changed <= transfer.fact_at_ns + STAMP_TOLERANCE_NS:
             end = changed  # it was renamed
-        end = _sync_end_ns(transfer, history, end, synced)
+        end = _sync_end_ns(transfer, history, end, synced, threads)
     return start, max(start, end)
 
 
@@ -94,20 +93,19 @@ def _birth_bounds(transfer: Transfer, start: int, latest: int, birth: int | None
 
 
 def _close_ns(
-    transfer: Transfer, history: ProcessHistory, openings: FileOpenings, end: int, sent_until_ns: int | None
+    transfer: Transfer, history: ProcessHistory, openings: FileOpenings, end: int, threads: ThreadHistories
 ) -> int:
     """Return when a file written until `end` was closed: by inotify, else by a thread observed in close(2)."""
+    sent_until_ns = threads.state_end_ns(transfer.process, "close", end)
     closed = openings.closed_between(transfer.file, end - STAMP_TOLERANCE_NS, max(end, sent_until_ns or 0) + AT_ONCE_NS)
     was_polled = transfer.samples and transfer.last_ns <= end + STAMP_TOLERANCE_NS
     if closed is None and sent_until_ns is None and was_polled and transfer.closed_ns is not None:
         closed = openings.closed_between(transfer.file, end, transfer.closed_ns + STAMP_TOLERANCE_NS)
-        closed = closed if closed is not None and _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, closed) else None
+        closed = closed if closed is not None and _is_synced(transfer, history, end, closed, threads) else None
     if closed is not None or sent_until_ns is None:
         return closed or end
-    wrote_on = any(
-        interval.new_written_bytes >= ACTIVE_BYTES
-        for interval in history.between(end + STAMP_TOLERANCE_NS, sent_until_ns)
-    )
+    later = history.between(end + STAMP_TOLERANCE_NS, sent_until_ns)
+    wrote_on = any(one.new_written_bytes >= ACTIVE_BYTES for one in later)
     return end if wrote_on else sent_until_ns  # it is the last written file
 
 
@@ -161,14 +159,12 @@ def _counted_end_ns(transfer: Transfer, history: ProcessHistory, since_ns: int, 
     return end
 
 
-def _sync_end_ns(transfer: Transfer, history: ProcessHistory, end: int, synced_ns: int | None) -> int:
-    """Return when a file written until `end` was synced, if its process was observed waiting for that.
-
-    `synced_ns`: until when one of its threads was in a sync, of any file.
-    """
+def _sync_end_ns(
+    transfer: Transfer, history: ProcessHistory, end: int, synced_ns: int | None, threads: ThreadHistories
+) -> int:
+    """Return when a file written until `end` was synced; `synced_ns`: until when a thread synced any file."""
     closed_ns, last_ns = transfer.closed_ns, transfer.last_ns
-    stayed_open = closed_ns is not None and last_ns - end > LATE_CLOSE_NS
-    if closed_ns is not None and stayed_open and _is_mostly_idle(history, end + STAMP_TOLERANCE_NS, last_ns):
+    if closed_ns is not None and last_ns - end > LATE_CLOSE_NS and _is_synced(transfer, history, end, last_ns, threads):
         end = (last_ns + closed_ns) // 2
     closed_ns = last_ns if transfer.is_credited else closed_ns
     if synced_ns is not None and closed_ns is not None and closed_ns < synced_ns:
@@ -176,9 +172,13 @@ def _sync_end_ns(transfer: Transfer, history: ProcessHistory, end: int, synced_n
     return end
 
 
-def _is_mostly_idle(history: ProcessHistory, low: int, high: int) -> bool:
-    busy = [i.busy for i in history.between(low, high) if i.busy >= 0]
-    return not busy or sum(busy) / len(busy) < MAX_SYNC_BUSY_SHARE
+def _is_synced(transfer: Transfer, history: ProcessHistory, low: int, high: int, threads: ThreadHistories) -> bool:
+    """Whether a file written until `low` was then synced until `high`; else its process did not close it."""
+    busy = [i.busy for i in history.between(low + STAMP_TOLERANCE_NS, high) if i.busy >= 0]
+    synced_ns = threads.state_end_ns(transfer.process, "sync", low)
+    is_sampled = bool(busy and threads.threads(transfer.process, low - POLL_INTERVAL_NS, high))
+    is_synced = not is_sampled if synced_ns is None else high - synced_ns <= POLL_INTERVAL_NS
+    return is_synced and sum(busy) <= MAX_SYNC_BUSY_SHARE * len(busy)
 
 
 def estimate_read_edges(

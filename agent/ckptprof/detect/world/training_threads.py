@@ -60,7 +60,6 @@ class _TrainingThread:
     times: CounterHistory = field(default_factory=lambda: CounterHistory(4))
     ended_ns: int | None = None
     stacks: deque[StackSample] = field(default_factory=lambda: deque(maxlen=MAX_POINTS))
-    is_profiled: bool = False
     # by GPU: (time, busy percent of the time before)
     gpus: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
     shares_gpu: bool = False  # with a process that may be of another job
@@ -110,9 +109,7 @@ class TrainingThreads:
             before_ns = min(self._previous_ns, samples.counted_before_ns((time.pid, time.start_ticks)))
             self._ingest_time(at_ns, before_ns, time)
         for stacks in samples.by_kind(StackSample):
-            thread = self._thread(stacks)
-            thread.stacks.append(self._with_shared_frames(stacks))
-            thread.is_profiled = thread.is_profiled or stacks.interval_ns > 0
+            self._thread(stacks).stacks.append(self._with_shared_frames(stacks))
         for use in samples.by_kind(GpuUse):
             thread = self._thread(use)
             thread.shares_gpu = thread.shares_gpu or use.others > 0
@@ -167,10 +164,6 @@ class TrainingThreads:
         """Select the samples of its stacks in a time, in order: those of a profile arrive late."""
         found = [one for one in self._thread(process).stacks if start_ns <= one.at_ns <= end_ns]
         return sorted(found, key=attrgetter("at_ns"))
-
-    def is_profiled(self, process: ProcessKey) -> bool:
-        """Whether its stack was profiled, before any save."""
-        return self._thread(process).is_profiled
 
     def stretches(
         self, process: ProcessKey, start_ns: int, end_ns: int, least_ns: int = SPACING_NS

@@ -16,7 +16,7 @@ from itertools import zip_longest
 
 from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.shares import CpuAllowance
-from ckptprof.service.sampler.watched_process import WatchedProcess
+from ckptprof.service.sampler.watched_process import AWAKE_AFTER_CHANGE_NS, WatchedProcess
 from ckptprof_collectors.processes.python_stacks import DUMP, NAME, StackSampler, find_program
 from ckptprof_collectors.processes.stack_profile import PROFILE
 from ckptprof_collectors.samples import Sample, Unavailable
@@ -206,7 +206,7 @@ class StackSampling(StackSchedule):
         self._profile_cost_ns = profiler.cost_ns
         if now_ns >= self._review_ns:
             self._review_ns = now_ns + _REVIEW_NS
-            self._trainers = training_threads(watched)
+            self._trainers = training_threads(now_ns, watched)
             kept = {pid: thread for pid, thread in self._profiled.items() if pid in watched}
             self._profiled = {pid: _ProfiledThread() for pid in self._trainers} | kept
         for pid in self._profiled.keys() & watched.keys():
@@ -247,11 +247,12 @@ def training_ancestors(writer: WatchedProcess, watched: dict[int, WatchedProcess
     return [watching for watching in line.values() if watching.is_training and watching.is_interpreter]
 
 
-def training_threads(watched: dict[int, WatchedProcess]) -> list[int]:
-    """Pids of the processes that train, one of each job: its lowest rank, or its oldest process."""
+def training_threads(now_ns: int, watched: dict[int, WatchedProcess]) -> list[int]:
+    """Pids of the processes that train, one of each job: its lowest rank, or its oldest process that does not wait."""
     families: dict[int, list[WatchedProcess]] = {}
     for watching in watched.values():
-        if watching.is_awake and (line := training_ancestors(watching, watched)) and line[0] is watching:
+        is_active = now_ns - watching.changed_ns < AWAKE_AFTER_CHANGE_NS
+        if is_active and (line := training_ancestors(watching, watched)) and line[0] is watching:
             families.setdefault(line[-1].process.pid, []).append(watching)
     return [_sampling_order(members)[0] for members in families.values()]
 

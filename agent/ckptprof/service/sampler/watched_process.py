@@ -72,7 +72,7 @@ class WatchedProcess:
         self._mappings_allowance = CpuAllowance(MAPPINGS_SHARE, SAVED_NS)
         self._awake = True
         self.woken: list[WatchedProcess] = []  # the shared list to which it adds itself when it becomes active
-        self._changed_ns = now_ns  # last observed change of its counters
+        self.changed_ns = now_ns  # last observed change of its counters
         self.traced = TracedActivity()  # stays empty without a trace
         self.info: ProcessInfo | None = None
         self.is_interpreter = is_interpreter(process)
@@ -156,9 +156,8 @@ class WatchedProcess:
         """Update, after a read, whether it is active or idle."""
         activity = self.activity
         still_ns = AWAKE_TRAINING_NS if self.is_training else AWAKE_AFTER_CHANGE_NS
-        self.is_awake = (
-            now_ns - self._changed_ns < still_ns or activity.is_in_burst() or activity.second_sample_ns is not None
-        )
+        is_used = activity.is_in_burst() or activity.second_sample_ns is not None
+        self.is_awake = is_used or now_ns - self.changed_ns < still_ns
 
     def sample_counters(self, now_ns: int, page_bytes: int, samples: list[Sample], *, previous_ns: int = 0) -> None:
         """Read the counters and append what changed to `samples`; `previous_ns` is when others were read before."""
@@ -169,7 +168,7 @@ class WatchedProcess:
         if process.read_stat(page_bytes) and process.stat is not None:
             samples.append(process.stat)
         if len(samples) > count_before:
-            self._changed_ns = now_ns
+            self.changed_ns = now_ns
             if 0 < self._previous[2] < previous_ns:
                 samples.append(PreviousRead(process.pid, process.start_ticks, self._previous[2]))
         io, stat = process.io, process.stat
@@ -251,7 +250,7 @@ class WatchedProcess:
 
     def describe_due(self, now_ns: int) -> bool:
         """Return True a few times during its imports, and in a burst if not known to train; not while it is idle."""
-        if self._changed_ns <= self._described_ns:
+        if self.changed_ns <= self._described_ns:
             return False
         if self.activity.is_in_burst() and not self.is_training:
             return now_ns - self._described_ns >= _DESCRIBE_BURST_NS
