@@ -73,9 +73,7 @@ class Detector:
         self.omitted_event_count = 0  # newly omitted in the last result of `pending`, for its limit
         self._evaluated_ns = self._classified_ns = 0
         self._grown_ns = 0  # when more files waited than before
-        self._hung: Bounded[Hashable, int] = Bounded(
-            MAX_PER_ITEM
-        )  # when each open file of a hung event was last found so
+        self._hung: Bounded[Hashable, int] = Bounded(MAX_PER_ITEM)  # when each open file was last part of a hang
         self._fed_ns = header.at_ns
         self._forgotten_ns = 0
 
@@ -176,17 +174,16 @@ class Detector:
             names = {_key_of(candidate): candidate for candidate in ongoing[:MAX_PER_ITEM]}
             for name in sorted(names, key=self._forecasts.__contains__):  # those without a forecast first
                 candidate, known = names[name], self._forecasts.get(name)
-                fingerprint = _fingerprint(candidate), find_hang(candidate, self.known)
                 is_due = known is None or closely or self._fed_ns >= known.due_ns or self._is_quiet(candidate, known)
                 in_haste = is_due and hurried()
-                if known is not None and (not is_due or in_haste or known.fingerprint == fingerprint):
+                if known is not None and (not is_due or in_haste or known.fingerprint == self._fingerprint(candidate)):
                     forecasts[name] = known
                 elif not in_haste:
                     age_ns = self._fed_ns - candidate.start_ns
                     due_ns = self._fed_ns + min(age_ns // _FORECAST_AGE_SHARE, _MAX_FORECAST_AGE_NS)
                     pause_ns = max(CONCURRENT_NS, 2 * _longest_pause_ns(candidate))
                     pending = self._recogniser.forecast(candidate)
-                    forecasts[name] = _Forecast(fingerprint, due_ns, pause_ns, pending)
+                    forecasts[name] = _Forecast(self._fingerprint(candidate), due_ns, pause_ns, pending)
             self._world.recording_end_ns = recording_end_ns
             omitted.update(name for candidate in ongoing if (name := _key_of(candidate)) not in forecasts)
             if len(forecasts) == len(candidates):
@@ -197,6 +194,9 @@ class Detector:
         self._transfer_count, self._good_until_ns = len(self._transfers.waiting) + len(writing), good_until_ns
         self._omitted, self.omitted_event_count = omitted, len(omitted - self._omitted)
         return self._unreported()
+
+    def _fingerprint(self, candidate: Candidate) -> Hashable:
+        return _fingerprint(candidate), find_hang(candidate, self.known)
 
     def _is_unchanged(self, writing: Sequence[Transfer]) -> bool:
         """Return True if little was added since the last forecasts, and none of their events seems to have ended."""

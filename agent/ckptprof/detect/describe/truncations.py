@@ -146,7 +146,6 @@ def _is_complete(candidate: Candidate, known: Knowledge, quiet_ns: int) -> bool:
 class Hang(NamedTuple):
     """The writer that a save waits for."""
 
-    pid: int
     since_ns: int  # CLOCK_MONOTONIC of its last byte
     text: str
 
@@ -171,7 +170,7 @@ def find_hang(candidate: Candidate, known: Knowledge) -> Hang | None:
     who = name_writer(part.process, candidate, known.world.jobs)
     others = len(set(candidate.processes) - {one.process for _, one, _ in hung})
     ended = f"; {others} other process{'es have' if others > 1 else ' has'} ended its part" if others else ""
-    return Hang(part.process[0], since_ns, f"{who} {why}, {size(part.bytes)} into {part.file_name}{ended}")
+    return Hang(since_ns, f"{who} {why}, {size(part.bytes)} into {part.file_name}{ended}")
 
 
 def _last_byte_ns(part: Transfer) -> int:

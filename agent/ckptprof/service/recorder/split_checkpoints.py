@@ -17,6 +17,7 @@ from ckptprof.model import (
     CUT_AT_END,
     CUT_AT_START,
     CUT_BETWEEN,
+    HUNG,
     Checkpoint,
     Evidence,
     Level,
@@ -95,7 +96,7 @@ def join_checkpoints(first: Checkpoint, second: Checkpoint) -> Checkpoint:
     text = f"observed in two parts, {gap_seconds:.1f} s apart: ckptprof or its sampler was restarted in between"
     limitation = f"its writes during {gap_seconds:.1f} s: ckptprof or its sampler was restarted"
     larger = max(first, second, key=lambda one: one.bytes)
-    own = [one for one in first.evidence if one.name not in (CUT_AT_END, CUT_BETWEEN, "incomplete", "mode")]
+    own = [one for one in first.evidence if one.name not in (CUT_AT_END, CUT_BETWEEN, HUNG, "incomplete", "mode")]
     names = {one.name for one in own}
     more = [one for one in second.evidence if one.name != CUT_AT_START and one.name not in names]
     return msgspec.structs.replace(
