@@ -64,7 +64,7 @@ def _rows() -> Iterator[str]:
         having.setdefault(had, []).append(one.name)
     for had, names in having.items():
         yield f"| {', '.join(sorted(names))} | {had or 'nothing else that is known'} |\n"
-    yield "\n| limit | cause | any framework | where the job has it |\n|---|---|---|---|\n"
+    yield "\n| limit | cause | remedy; *library*: instead |\n|---|---|---|\n"
     for limit in Limit:
         for rule in (one for one in RULES if one.limits[0] is limit):
             yield from _of(rule)
@@ -73,14 +73,14 @@ def _rows() -> Iterator[str]:
 def _of(rule: CauseRule) -> Iterator[str]:
     limits = ", ".join(f"`{one.word}`" for one in rule.limits)
     name = rule.name + "".join(f"<br>not if {words}" for words in rule.vetoes)
-    yield f"| {limits} | {name} | {rule.remedy} | {_special(rule.remedies)} |\n"
+    yield f"| {limits} | {name} | {rule.remedy}{_special(rule.remedies)} |\n"
     if rule.remedy_of_restore is not None:
-        yield f"| | of a restore | {rule.remedy_of_restore} | {_special(rule.remedies_of_restore)} |\n"
+        yield f"| | of a restore | {rule.remedy_of_restore}{_special(rule.remedies_of_restore)} |\n"
 
 
 def _special(remedies: object) -> str:
     assert isinstance(remedies, dict)
-    return "<br>".join(f"*{library}*: {text}" for library, text in remedies.items())
+    return "".join(f"<br>*{library}*: {text}" for library, text in remedies.items())
 
 
 def test_the_documented_remedies_are_those_of_the_rules() -> None:
