@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def _rows() -> Iterator[str]:
         having.setdefault(had, []).append(one.name)
     for had, names in having.items():
         yield f"| {', '.join(sorted(names))} | {had or 'nothing else that is known'} |\n"
-    yield "\n| limit | cause | remedy; *library*: instead |\n|---|---|---|\n"
+    yield "\n| limit | cause | remedy; *library*: how |\n|---|---|---|\n"
     for limit in Limit:
         for rule in (one for one in RULES if one.limits[0] is limit):
             yield from _of(rule)
@@ -79,8 +80,10 @@ def _of(rule: CauseRule) -> Iterator[str]:
 
 
 def _special(remedies: object) -> str:
+    """Return how each library does it: without the words that the remedy for any framework has before a colon."""
     assert isinstance(remedies, dict)
-    return "".join(f"<br>*{library}*: {text}" for library, text in remedies.items())
+    how = {library: re.sub(r"^[^`;:(]+: ", "", text) for library, text in remedies.items()}
+    return "".join(f"<br>*{library}*: {text}" for library, text in how.items())
 
 
 def test_the_documented_remedies_are_those_of_the_rules() -> None:
