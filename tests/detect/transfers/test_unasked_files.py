@@ -116,19 +116,19 @@ def test_what_a_process_wrote_before_its_first_sample_counts(
 
 
 @pytest.mark.parametrize("size", [50_000, 30 * MIB])
-@pytest.mark.parametrize(("waited", "trains", "found"), [(True, False, 0), (True, True, 1), (False, False, 1)])
+@pytest.mark.parametrize(
+    ("faults", "trainers", "asked_by", "found"),
+    [(500, (), 100, 0), (500, (100,), 100, 1), (0, (), 100, 1), (500, (100,), 200, 0)],
+)
 def test_what_a_child_wrote_is_not_of_who_waited_for_it_unless_that_one_trains(
-    size: int,
-    waited: bool,  # noqa: FBT001 - a case
-    trains: bool,  # noqa: FBT001 - a case
-    found: int,
+    size: int, faults: int, trainers: tuple[int, ...], asked_by: int, found: int
 ) -> None:
-    """A script runs gzip, which is gone before anybody looks: its bytes come into the script's counters at its end."""
+    """Its bytes come into the counters of whoever waits for it; of a runner with torch not if git asked for it."""
     writer = ProcessHistory()
-    book = facts_of(observed({(100, 1): writer}, trainers=(100,) if trains else ()))
-    book.record(12 * SECOND_NS, fact(100, 10.5, size=size))
+    book = facts_of(observed({(100, 1): writer}, trainers=trainers, parents={200: 100}))
+    book.record(12 * SECOND_NS, fact(asked_by, 10.5, size=size))
     for at_s, wrote in ((10.0, 0), (10.6, size), (11.0, size)):
-        stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, 500 if waited and wrote else 0)
+        stat = ProcessStat(100, 1, "S", 0, 0, 0, 0, 1, None, None, faults if wrote else 0)
         io = ProcessIo(100, 1, 0, wrote, 0, 1 if wrote else 0, 0, wrote, 0)
         writer.observe(round(at_s * SECOND_NS), round((at_s - 0.5) * SECOND_NS), io, stat, 100)
 

@@ -145,7 +145,7 @@ def assemble(
             *stall.evidence,
             *ending.evidence,
             *truncations,
-            *((Evidence(name=HUNG, weight=0.0, text=hang.text),) if hang is not None else ()),
+            *((Evidence(name=HUNG, weight=0.0, text=hang),) if hang is not None else ()),
             *find_risks(candidate, known),
             *(find_frailties(candidate, known) if status is Status.COMPLETE and not is_copy else ()),
             *durability_evidence(durable),

@@ -143,10 +143,10 @@ def _disk_full_reasons(earlier: Sequence[CompleteSave], transferred: int) -> Ite
 
 
 def lacks_only_bytes(candidate: Candidate, known: Knowledge) -> bool:
-    """Whether it has as many large files as a complete save of its series, and fewer bytes."""
-    earlier = known.history.complete_saves(candidate.job, large_file_shapes(candidate))
-    usual = sorted(earlier, key=lambda one: one.bytes)[len(earlier) // 2] if earlier else None
-    return usual is not None and candidate.bytes < WHOLE_SHARE * usual.bytes and len(_large(candidate)) >= usual.files
+    """Whether it has fewer bytes than complete saves of its series with no more large files."""
+    earlier, files = known.history.complete_saves(candidate.job, large_file_shapes(candidate)), len(_large(candidate))
+    usual = _usual_bytes([one for one in earlier if one.files <= files])
+    return usual is not None and candidate.bytes < WHOLE_SHARE * usual
 
 
 def _usual_bytes(earlier: Sequence[CompleteSave]) -> int | None:

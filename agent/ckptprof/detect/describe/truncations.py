@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ckptprof.detect.describe.completeness import lacks_only_bytes, large_file_shapes
 from ckptprof.detect.describe.writers import name_writer
@@ -143,15 +142,14 @@ def _is_complete(candidate: Candidate, known: Knowledge, quiet_ns: int) -> bool:
     return quiet_ns >= LOOSE_GAP_NS or all(part.fact is not None and part.fact.is_complete for part in candidate.parts)
 
 
-class Hang(NamedTuple):
-    """The writer that a save waits for."""
+def find_hang(candidate: Candidate, known: Knowledge) -> str | None:
+    """Describe the writer that stopped first; None: the save moves, or may have ended."""
+    if candidate.hang is None:
+        candidate.hang = (_find_hang(candidate, known),)
+    return candidate.hang[0]
 
-    since_ns: int  # CLOCK_MONOTONIC of its last byte
-    text: str
 
-
-def find_hang(candidate: Candidate, known: Knowledge) -> Hang | None:
-    """Find the writer that stopped first; None: the save moves, or may have ended."""
+def _find_hang(candidate: Candidate, known: Knowledge) -> str | None:
     now_ns = known.world.counted_ns
     if not candidate.writes or candidate.is_sent or candidate.bytes < SIGNIFICANT_BYTES:
         return None
@@ -166,11 +164,11 @@ def find_hang(candidate: Candidate, known: Knowledge) -> Hang | None:
     ]
     if not hung:
         return None
-    since_ns, part, why = min(hung, key=lambda one: one[0])
+    _, part, why = min(hung, key=lambda one: one[0])
     who = name_writer(part.process, candidate, known.world.jobs)
     others = len(set(candidate.processes) - {one.process for _, one, _ in hung})
     ended = f"; {others} other process{'es have' if others > 1 else ' has'} ended its part" if others else ""
-    return Hang(since_ns, f"{who} {why}, {size(part.bytes)} into {part.file_name}{ended}")
+    return f"{who} {why}, {size(part.bytes)} into {part.file_name}{ended}"
 
 
 def _last_byte_ns(part: Transfer) -> int:

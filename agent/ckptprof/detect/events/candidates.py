@@ -30,6 +30,7 @@ class Candidate:
     patience_ns: int = 0  # how long after its last sign more may follow
     due_ns: int = 0  # it ends then at the earliest, once it is quiet
     framework: tuple[str | None] | None = None  # of its file names, once computed
+    hang: tuple[str | None] | None = None  # the writer that it waits for, once looked for
     _first_part_by_path: dict[str, Transfer] = field(default_factory=dict)  # by path, its first part
     # of each repeated path, the parts of each process
     _repeated_parts: dict[str, dict[ProcessKey, list[Transfer]]] = field(default_factory=dict)

@@ -176,7 +176,7 @@ def _is_synced(transfer: Transfer, history: ProcessHistory, low: int, high: int,
     """Whether a file written until `low` was then synced until `high`; else its process did not close it."""
     busy = [i.busy for i in history.between(low + STAMP_TOLERANCE_NS, high) if i.busy >= 0]
     synced_ns = threads.state_end_ns(transfer.process, "sync", low)
-    is_sampled = bool(busy and threads.threads(transfer.process, low - POLL_INTERVAL_NS, high))
+    is_sampled = bool(busy) and threads.was_sampled(transfer.process, low, high)
     is_synced = not is_sampled if synced_ns is None else high - synced_ns <= POLL_INTERVAL_NS
     return is_synced and sum(busy) <= MAX_SYNC_BUSY_SHARE * len(busy)
 

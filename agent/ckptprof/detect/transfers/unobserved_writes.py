@@ -77,11 +77,11 @@ def find_unobserved_write(
     ):
         return None  # or its writer is known
     for process in _possible_writers(fact, requesters, world):
-        if not world.trains([process]):
+        if not (world.trains([process]) and world.trains(list(requesters))):
             history = world.histories[process]
             birth, modified = _write_span(history, fact, world, ended_ns)
             if history.had_child_exit(min(birth, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS):
-                continue  # its counters may include those of a reaped child
+                continue  # its counters may include those of a reaped child, which is no fork of a trainer
         if traced.has_transfers(process) and not _was_writing_in_folder(process, fact, world, ledger):
             continue  # traced, without a call on this file: a trace misses only small files among many
         start_ns = _write_start_ns(process, fact, world, ledger, ended_ns)

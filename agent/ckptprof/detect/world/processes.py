@@ -84,11 +84,8 @@ class Processes:
     def record_traced(self, process: ProcessKey, comm: str, parent_pid: int | None = None) -> None:
         """Record name and parent of a process that was traced; it may be described later, or never."""
         if process not in self._infos:
-            previous = self._traced.get(process)
-            self._traced[process] = (
-                comm,
-                previous[1] if previous is not None and previous[1] is not None else parent_pid,
-            )
+            known_pid = self._traced.get(process, _UNKNOWN)[1]
+            self._traced[process] = comm, parent_pid if known_pid is None else known_pid
 
     def comm(self, process: ProcessKey) -> str:
         """Name of a process; empty if unknown."""

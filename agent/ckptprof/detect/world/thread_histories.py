@@ -159,12 +159,13 @@ class ThreadHistories:
 
     def threads(self, process: ProcessKey, start_ns: int, end_ns: int) -> dict[int, str]:
         """Names of the threads of a process sampled in or around a time, by tid."""
-        found = self._threads.get(process, {})
-        return {
-            tid: thread.comm
-            for tid, thread in found.items()
-            if thread.last_ns >= start_ns and thread.first_ns <= end_ns
-        }
+        found = self._threads.get(process, {}).items()
+        return {tid: one.comm for tid, one in found if one.last_ns >= start_ns and one.first_ns <= end_ns}
+
+    def was_sampled(self, process: ProcessKey, start_ns: int, end_ns: int) -> bool:
+        """Whether any of its threads was sampled in a time."""
+        found = self._threads.get(process, {}).values()
+        return any(bisect_left(one.times, start_ns) < bisect_right(one.times, end_ns) for one in found)
 
     def comm(self, process: ProcessKey, tid: int) -> str | None:
         """Name of a thread; None: not sampled."""
