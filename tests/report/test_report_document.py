@@ -79,7 +79,7 @@ def test_report_has_the_promised_fields(reports: dict[str, Report]) -> None:
         "durable_is_most",
     ]
 
-    promised_of_report = ["host", "watched", "copies_left_out", "answer", "outliers", "jobs", "checkpoints"]
+    promised_of_report = ["host", "watched", "copies_left_out", "hung", "answer", "outliers", "jobs", "checkpoints"]
     assert list(body) == ["schema_version", *promised_of_report]
     assert set(body["watched"]) == {"start_ns", "end_ns", "gaps", "set_aside"}
     assert not set(promised) - set(body["checkpoints"][0])

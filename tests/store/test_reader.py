@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Kind, Risk, Session
+from ckptprof.model import Checkpoint, CheckpointQuery, Evidence, Interval, Kind, Risk, Session
 from ckptprof.store import sql_queries
 from ckptprof.store.reader import StoreReader
 from ckptprof.store.timeline import TimelineBuilder, Window
@@ -167,6 +167,23 @@ def _record(writer: StoreWriter, make: Callable[..., Frame], start_ns: int, seco
     for second in seconds:
         builder.feed(make(start_ns + second * _SECOND_NS, second))
     writer.add_windows(builder.consume(before_wall_ns=None))
+
+
+def test_lives_of_processes_with_a_pid(writer: StoreWriter, db: Path) -> None:
+    """The first and the last point of each in a time, of no other pid, before and after the minutes become hours."""
+    for name, first, last in (("7:100", 10, 50), ("7:900", 55, 59), ("77:100", 0, 59), ("7x:1", 0, 59)):
+        times = [second * _SECOND_NS for second in (first, (first + last) // 2, last)]
+        writer.add_windows([Window(f"process:{name}", 0, ("user_ticks",), times, ([1, 2, 3],))])
+    with StoreReader(db) as reader:
+        before = reader.lives(7, 20 * _SECOND_NS, 56 * _SECOND_NS)
+    writer.maintain(3 * _HOUR * _SECOND_NS)
+
+    with StoreReader(db) as reader:
+        after = reader.lives(7, 20 * _SECOND_NS, 56 * _SECOND_NS)
+        assert reader.lives(8, 0, 60 * _SECOND_NS) == []
+        assert reader.lives(77, 60 * _SECOND_NS, 90 * _SECOND_NS) == []
+
+    assert before == after == [Interval(30 * _SECOND_NS, 50 * _SECOND_NS), Interval(55 * _SECOND_NS, 55 * _SECOND_NS)]
 
 
 def test_a_series_is_the_same_before_and_after_compaction(

@@ -9,6 +9,7 @@ from ckptprof.cli import filters, options, output
 from ckptprof.cli.shared.database import (
     expand_databases,
     hint_service_database,
+    hung_saves,
     read_database,
     read_databases,
 )
@@ -50,8 +51,9 @@ def command(  # each argument is an option of the command line
         return _several(paths, query, json=json, no_color=no_color)
     with read_database(paths[0]) as reader:
         report = reader.report(query)
+        hung = hung_saves(reader, query) if json else ()
     if json:
-        output.write(document.dump(document.report_document(report)))
+        output.write(document.dump(document.report_document(report, hung)))
     elif output.is_terminal():
         output.use_units()
         width, colour = output.terminal_width(), output.use_colour(off=no_color)

@@ -14,13 +14,12 @@ from ckptprof.cli.shared.database import (
     MergedDatabases,
     expand_databases,
     hint_service_database,
+    hung_saves,
     read_database,
     read_databases,
 )
 from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Report
-from ckptprof.report.clean import clean, named
-from ckptprof.store.recorded_time import SILENT_NS
 
 if TYPE_CHECKING:
     from ckptprof.report.conditions import ConditionResult
@@ -30,11 +29,16 @@ All = Annotated[
     bool,
     typer.Option("--all", "-a", help="One line for each checkpoint; by default only the worst and the last ten."),
 ]
+Restarts = Annotated[
+    bool, typer.Option("--restarts", help="What failures and restarts cost: training redone, time without training.")
+]
 EXAMPLES = """
 # Everything recorded
 ckptprof report
 # The last two hours of jobs whose names start with train
 ckptprof report --since 2h --job 'train*'
+# What did each failure cost?
+ckptprof report --restarts
 # A page to view or mail
 ckptprof report --html report.html
 # Several nodes together, from copies of their databases
@@ -54,6 +58,7 @@ def command(  # each argument is an option of the command line
     limit: filters.Limit = None,
     gpus: options.Gpus = None,
     whole: All = False,
+    restarts: Restarts = False,
     fail_on: fail_conditions.FailOn = None,
     allow_unknown: fail_conditions.AllowUnknown = False,
     no_pager: options.NoPager = False,
@@ -75,6 +80,9 @@ def command(  # each argument is an option of the command line
     clocks. A node is called slow if the others waited for it in three of its last ten saves, by more than clock error
     and chance explain. If a database cannot be read, the others are reported, and the exit code is 6.
 
+    --restarts reports what each failure of a job cost instead: the training that was redone since the save it went on
+    from, and the time until the next process started, restored and trained. Without a restart the exit code is 3.
+
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
     'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'risks>0', 'count<1',
@@ -85,30 +93,38 @@ def command(  # each argument is an option of the command line
     have its figure, or if there is no checkpoint of its kind: then the exit code is 8, or 0 with --allow-unknown.
     """
     from ckptprof.report import answer, document, terminal  # noqa: PLC0415 - `--help` needs none of them
+    from ckptprof.report.live.state import hangs  # noqa: PLC0415 # as above
 
     html_page = html_option.requested_page(html=html, json=json, out=out, force=force, show=show)
     evaluate = _compile_conditions(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = expand_databases(db)
+    if restarts and (html_page is not None or fail_on or kind or gpus):
+        raise UsageError("--restarts excludes --html, --fail-on, --kind and --gpus", hint="use one command for each")
     if len(paths) > 1:
-        if html_page is not None:
-            raise UsageError("--html covers one node only", hint="give one database with --db")
+        if html_page is not None or restarts:
+            one = "--restarts" if restarts else "--html"
+            raise UsageError(f"{one} covers one node only", hint="give one database with --db")
         found = read_databases(paths, query).with_gpus(gpus)
         _write_merged(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         results = evaluate(found.report)
         code = 0 if any(one.is_met for one in results) and not found.unread else found.conclude()
         return fail_conditions.report_conditions(results, allow_unknown=allow_unknown) or code
+    if restarts:
+        with read_database(paths[0]) as reader:
+            return _write_restarts(reader, reader.report(query), json=json, off=no_pager, no_color=no_color)
     with read_database(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
             html_page.write(reader, report, name="ckptprof-report.html")
-        hung = _hung_now(reader, report)
+        hung = hung_saves(reader, query)
     if json:
-        output.write(document.dump(document.report_document(report)))
+        output.write(document.dump(document.report_document(report, hung)))
     results = evaluate(report)
     if not report.checkpoints and not any(one.is_met for one in results):
         message, hint = terminal.explain_empty(report)
-        raise NothingFoundError("; ".join([*hung, message]), hint=hint_service_database(db) or hint)
+        urgent = [f"{title.lower()}: {text}" for title, text in hangs(hung)]
+        raise NothingFoundError("; ".join([*urgent, message]), hint=hint_service_database(db) or hint)
     if not json and html_page is None:
         output.use_units()
         colour = output.use_colour(off=no_color)
@@ -120,8 +136,8 @@ def command(  # each argument is an option of the command line
             colour=colour,
             zone=output.LocalZone(),
             whole=whole,
+            urgent=hangs(hung),
             remarks=[
-                *hung,
                 *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_limited else []),
                 *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
             ],
@@ -131,17 +147,26 @@ def command(  # each argument is an option of the command line
     return fail_conditions.report_conditions(results, allow_unknown=allow_unknown)
 
 
-def _hung_now(reader: StoreReader, report: Report) -> list[str]:
-    """Return a sentence for each save that hangs, if a recorder is running."""
-    seen_ns = report.watched.end_ns
-    pending = reader.pending() if seen_ns is not None and time.time_ns() - seen_ns < SILENT_NS else {}
-    if not pending:
-        return []
-    from ckptprof.report.live.state import underway  # noqa: PLC0415 # only while something is in progress
-    from ckptprof.service.recorder.pending import unfinished_checkpoints  # noqa: PLC0415 # as above
+def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
+    """Write what restarts cost; `off`: without a pager. Raises NothingFoundError without one."""
+    from ckptprof.diagnose.restarts import find_restarts  # noqa: PLC0415 # for --restarts only
+    from ckptprof.report import document, plan  # noqa: PLC0415 # as above
 
-    states = [underway(one) for one in unfinished_checkpoints(pending.values())]
-    return [f"{named(one.job)} hangs in a save now: {clean(one.hung)}." for one in states if one.hung is not None]
+    jobs = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
+    if json:
+        found = plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
+        output.write(document.dump(document.to_document(found)))
+    if not jobs:
+        raise NothingFoundError(
+            f"no restart among {len(report.checkpoints):,} checkpoints",
+            hint="a restart is a restore of a recorded save, after the processes of its job ended",
+        )
+    if not json:
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        text = plan.render_restarts(jobs, width=width, colour=colour, zone=output.LocalZone())
+        if not output.page(text, off=off):
+            output.write(text)
+    return 0
 
 
 def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool, no_color: bool) -> None:

@@ -15,7 +15,7 @@ from ckptprof.bounds import Count
 from ckptprof.encoding import all_encodable
 from ckptprof.model import Checkpoint, Report, Watched
 from ckptprof.report import answer
-from ckptprof.report.live.state import State
+from ckptprof.report.live.state import State, Underway
 from ckptprof.report.outliers import Outlier
 from ckptprof.report.summary import ordered
 from ckptprof.verdicts import Headline, JobCost
@@ -37,6 +37,7 @@ class ReportDocument(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None
     watched: Watched
     copies_left_out: Count  # matching copies of checkpoint files that were not requested (--kind copy)
+    hung: tuple[Underway, ...]  # saves that hang now, if a recorder is running
     answer: Headline | None  # None: nothing has a verdict
     outliers: tuple[Outlier, ...]  # the one first that exceeds its median by most seconds
     jobs: tuple[JobCost, ...]  # the dearest first
@@ -48,13 +49,14 @@ def to_document(document: msgspec.Struct) -> dict[str, Any]:
     return {"schema_version": SCHEMA_VERSION, **msgspec.to_builtins(document)}
 
 
-def report_document(report: Report) -> dict[str, Any]:
+def report_document(report: Report, hung: tuple[Underway, ...] = ()) -> dict[str, Any]:
     """Return the document of `report --json` and `list --json`."""
     found = answer.conclude(report)
     document = ReportDocument(
         host=report.host,
         watched=report.watched,
         copies_left_out=report.copies_left_out,
+        hung=hung,
         answer=found.headline,
         outliers=found.outliers,
         jobs=found.costs,

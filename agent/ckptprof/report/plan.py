@@ -1,6 +1,14 @@
-"""A plan for a terminal: the recommendation, its inputs, a comparison of rules, and the storage required."""
+"""A plan for a terminal: the recommendation, its inputs, a comparison of rules, and the storage required.
+
+Also what the restarts cost that a plan has to reckon with.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timezone, tzinfo
+
+import msgspec
 
 from ckptprof import units
 from ckptprof.diagnose.plan.basis import Origin, SourcedFigure
@@ -12,8 +20,10 @@ from ckptprof.diagnose.plan.checkpoint_plan import (
     StorageDemand,
     is_measured,
 )
+from ckptprof.diagnose.restarts import JobRestarts, MonthOfRestarts, Restart
+from ckptprof.model import Watched
 from ckptprof.report import account
-from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as render_table
 
@@ -24,6 +34,22 @@ _RULES_TITLE = (
 )
 _ENOUGH_FOR_P99 = 100  # saves; of fewer it is the slowest
 _SAME_INTERVAL = 0.1  # of an interval: rules that differ by less say the same
+
+_JOB_CELLS = 60
+_RESTARTS_NOTE = (
+    "REDONE: training since the save that the job went on from. DOWN: from the last sign of life of the job to the "
+    "first step; WAITING until the next process, START-UP until it restores, WARM-UP until the first step, which is "
+    "worked out from the steps of the next save. -: not observed."
+)
+_GAP_NOTE = "*: nothing was recorded for a part of WAITING; the job may have ended later."
+
+
+class RestartsDocument(msgspec.Struct, frozen=True, kw_only=True):
+    """What restarts cost."""
+
+    host: str | None
+    watched: Watched
+    jobs: tuple[JobRestarts, ...]  # that were restarted, the one that lost most first
 
 
 def render(plan: CheckpointPlan, *, width: int, colour: bool) -> str:
@@ -261,3 +287,57 @@ def _share(share: float) -> str:
 
 def _seconds(value: float) -> str:
     return units.duration(value * units.NS)
+
+
+def render_restarts(jobs: Sequence[JobRestarts], *, width: int, colour: bool, zone: tzinfo) -> str:
+    """Return the restarts of each job as text that ends in a newline."""
+    lines: list[str] = []
+    for job in jobs:
+        offset = units.fixed_zone(job.restarts[-1].restored_ns, zone)
+        title = f"What restarts cost {shorten_end(named(job.job), _JOB_CELLS)}"
+        lines += [*(paint(line, "bold", colour=colour) for line in wrap(title, width))]
+        lines += [*facts(_totals(job), width, colour=colour, indent="  "), ""]
+        lines += [*render_table([_restart_cells(one, offset) for one in job.restarts], width, colour=colour), ""]
+        if len(job.months) > 1:
+            lines += [*render_table([_month_cells(one) for one in job.months], width, colour=colour), ""]
+    notes = [_RESTARTS_NOTE, *[_GAP_NOTE] * any(one.in_gap for job in jobs for one in job.restarts)]
+    return "\n".join([*lines, *(paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)), ""])
+
+
+def _totals(job: JobRestarts) -> list[tuple[str, str]]:
+    number_of, known = len(job.restarts), sum(one.ended_ns is not None for one in job.restarts)
+    pairs = [("Restarts", f"{units.count(number_of)} in {units.seconds(job.observed_seconds)}, planned ones included")]
+    if known < number_of:
+        pairs.append(("Unknown", f"when the job ended before {units.count(number_of - known)} of them"))
+    if known:
+        each = f"; {units.seconds((job.redone_seconds + job.down_seconds) / known)} each" if known > 1 else ""
+        redone, down = units.seconds(job.redone_seconds), units.seconds(job.down_seconds)
+        pairs.append(("Lost", f"{redone} of training redone, {down} without training{each}"))
+    if job.used_share is not None:
+        blocked = f"saves blocked {units.seconds(job.blocked_seconds)}"
+        pairs.append(("Used well", f"{units.percent(job.used_share)} of the time; {blocked}"))
+    return pairs
+
+
+def _restart_cells(one: Restart, zone: timezone) -> list[Cell]:
+    ended = None if one.ended_ns is None else units.stamp(one.ended_ns, zone) + "*" * one.in_gap
+    return [
+        Cell("ENDED", ended),
+        number("REDONE", one.redone_seconds, units.seconds),
+        number("DOWN", one.down_seconds, units.seconds),
+        number("WAITING", one.waiting_seconds, units.seconds, drop=1),
+        number("START-UP", one.starting_seconds, units.seconds, drop=2),
+        number("RESTORE", one.restoring_seconds, units.seconds, drop=3),
+        number("WARM-UP", one.warming_seconds, units.seconds, drop=4),
+        number("FROM SAVE", one.save, str, drop=5),
+        number("STEP", one.step, units.count, drop=6, optional=True),
+    ]
+
+
+def _month_cells(one: MonthOfRestarts) -> list[Cell]:
+    return [
+        Cell("MONTH", one.month),
+        number("RESTARTS", one.restarts, units.count),
+        number("REDONE", one.redone_seconds, units.seconds),
+        number("DOWN", one.down_seconds, units.seconds),
+    ]

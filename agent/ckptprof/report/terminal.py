@@ -63,19 +63,20 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
     copies: str = COPIES,
     whole: bool = False,
     remarks: Sequence[str] = (),
+    urgent: Sequence[tuple[str, str]] = (),
     empty: Callable[[Report], tuple[str, str]] = explain_empty,
 ) -> str:
     """Return the whole report as text that ends in a newline.
 
     `zone`: the offset of printed times; `copies`: how to list copies that are not shown; `empty`: the text for a report
-    without checkpoints; `remarks`: additional notes. A long report lists the worst and the last checkpoints, unless
-    `whole`.
+    without checkpoints; `remarks`: additional notes; `urgent`: titles and texts of what comes first. A long report
+    lists the worst and the last checkpoints, unless `whole`.
     """
     checkpoints = summaries.ordered(report.checkpoints)
     offset = _offset(report, checkpoints, zone)
     found = summaries.summarise(report)
     conclusion = answer.conclude(report)
-    lines = facts([*_left_out(report), *conclusion.opening], width, colour=colour, keys=KEY_CELLS)
+    lines = facts([*urgent, *_left_out(report), *conclusion.opening], width, colour=colour, keys=KEY_CELLS)
     drawn = overview.lines(
         report, answer.costs_answer_first(conclusion), texts_of_saves(found), width, KEY_CELLS, colour=colour
     )

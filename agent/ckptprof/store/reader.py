@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ckptprof.errors import StoreError
-from ckptprof.model import Checkpoint, CheckpointQuery, Report, Session
+from ckptprof.model import Checkpoint, CheckpointQuery, Interval, Report, Session
 from ckptprof.store.checkpoint_rows import decode_checkpoint, get_pending, get_sessions, recorded_spans
 from ckptprof.store.connection import check_file, log_bytes, open_reader, snapshot
 from ckptprof.store.location import (
@@ -146,6 +146,14 @@ class StoreReader:
         """Names of all entities with a timeline, sorted."""
         with self._snapshot() as raw:
             return [name for (name,) in raw.execute(compiled.ENTITIES)]
+
+    def lives(self, pid: int, since_ns: int, until_ns: int) -> list[Interval]:
+        """Read when the counters of each process with a pid first and last changed in a time."""
+        with self._snapshot() as raw:
+            names = raw.execute("SELECT name FROM entities WHERE name GLOB ?", (f"process:{pid}:*",)).fetchall()
+            every = [read_series(raw, name, (since_ns, until_ns), None, None).times_ns for (name,) in names]
+        inside = [[at_ns for at_ns in times_ns if since_ns <= at_ns <= until_ns] for times_ns in every]
+        return [Interval(times_ns[0], times_ns[-1]) for times_ns in inside if times_ns]
 
     def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
         """Read the points of an entity; none if it is unknown.

@@ -8,7 +8,13 @@ from msgspec.structs import replace
 
 from ckptprof.model import Gap, Session, Watched
 
-SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
+_SILENT_NS = 30_000_000_000  # a recorder stores every ten seconds that it runs
+
+
+def running_session(sessions: Sequence[Session], now_ns: int) -> Session | None:
+    """Return the session of the recorder that runs at a time; None: none does. `sessions`: the oldest first."""
+    newest = sessions[-1] if sessions else None
+    return None if newest is None or newest.clean or now_ns - newest.end_ns > _SILENT_NS else newest
 
 
 def summarize_recorded(sessions: Sequence[Session], since_ns: int | None, until_ns: int | None) -> Watched:

@@ -111,7 +111,11 @@ def test_checkpoints_under_way_are_shown_while_a_recorder_runs(path: Path, reade
 
 
 def test_a_save_that_hangs_is_told_by_live_and_report_while_a_recorder_runs(
-    path: Path, reader: StoreReader, host: Host, capsys: pytest.CaptureFixture[str]
+    path: Path,
+    reader: StoreReader,
+    host: Host,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also if nothing else was recorded of the job; the report of a dead recorder says nothing of it."""
     session = msgspec.structs.replace(reader.sessions()[-1], end_ns=time.time_ns(), clean=False)
@@ -123,8 +127,13 @@ def test_a_save_that_hangs_is_told_by_live_and_report_while_a_recorder_runs(
         writer.add_checkpoints([], {one.checkpoint.uid: encode(one)}, ())
     state = LiveReader(reader, host.rates()).state(session.end_ns)
     screen = "\n".join(frame(state, ScreenOptions(width=100, height=30, zone=timezone.utc)))
-    codes = [main(["report", "--db", str(path), *more]) for more in ((), ("--job", "other"))]
+    monkeypatch.setenv("COLUMNS", "120")
+    queries = ((), ("--since", "1h"), ("--until", "1h"), ("--job", "other"))
+    codes = [main(["report", "--db", str(path), *more]) for more in queries]
     told = capsys.readouterr()
+    for command in ("report", "list"):
+        assert main([command, "--db", str(path), "--json"]) == 0
+    documents = capsys.readouterr().out
     with closing(StoreWriter(path)) as writer:
         writer.update_session(msgspec.structs.replace(session, end_ns=BEGIN_NS + 100 * SECOND))
     main(["report", "--db", str(path)])
@@ -132,11 +141,13 @@ def test_a_save_that_hangs_is_told_by_live_and_report_while_a_recorder_runs(
     sentence = "rank 1 (python 8) was stopped by a signal, 29 MB into"
     assert state.underway[0].hung == hung.text
     assert f"train hangs: {sentence}" in screen
-    assert codes == [0, 3]
-    assert f"train hangs in a save now: {sentence}" in told.out
-    assert f"train hangs in a save now: {sentence}" in told.err
-    assert "\x1b" not in told.out + told.err + screen
-    assert "hangs in a save" not in capsys.readouterr().out
+    assert codes == [0, 3, 0, 3]
+    assert told.out.startswith(f"Hangs now  train in a save: {sentence}")
+    assert told.out.count("Hangs now") == 1
+    assert told.err.count(f"hangs now: train in a save: {sentence}") == 1
+    assert documents.count(f'"hung": "{sentence}') == 2
+    assert "\x1b" not in told.out + told.err + screen + documents
+    assert "Hangs now" not in capsys.readouterr().out
 
 
 def test_device_rates_are_of_this_host_alone(path: Path, reader: StoreReader, host: Host, tmp_path: Path) -> None:

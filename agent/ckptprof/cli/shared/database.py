@@ -6,6 +6,7 @@ import gc
 import glob
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from ckptprof.model import CheckpointQuery, Kind, Report
 from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
+    from ckptprof.report.live.state import Underway
     from ckptprof.store.reader import StoreReader
 
 _COMPANION_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")  # files next to a database
@@ -65,6 +67,23 @@ def _without_gc() -> Iterator[None]:
         if was_collecting:
             gc.freeze()  # exclude imports and records from later collections
             gc.enable()
+
+
+def hung_saves(reader: StoreReader, query: CheckpointQuery) -> tuple[Underway, ...]:
+    """Return the saves of a query that hang now, if a recorder is running."""
+    from ckptprof.store.recorded_time import running_session  # noqa: PLC0415 # as above
+
+    now_ns = time.time_ns()
+    is_past = query.until_ns is not None and query.until_ns < now_ns
+    pending = reader.pending() if not is_past and running_session(reader.sessions(), now_ns) is not None else {}
+    if not pending:
+        return ()
+    from ckptprof.report.live.state import underway  # noqa: PLC0415 # only while something is in progress
+    from ckptprof.report.summary import matches_job  # noqa: PLC0415 # as above
+    from ckptprof.service.recorder.pending import unfinished_checkpoints  # noqa: PLC0415 # as above
+
+    found = [underway(one) for one in unfinished_checkpoints(pending.values()) if matches_job(one.job, query.job)]
+    return tuple(one for one in found if one.hung is not None)
 
 
 def expand_databases(dbs: Sequence[str] | None) -> list[str | None]:

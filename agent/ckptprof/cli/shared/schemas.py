@@ -22,7 +22,7 @@ from ckptprof.cluster.answers import Collisions, Costs, Limits, NewestSteps, Nod
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan
 from ckptprof.model import Checkpoint
-from ckptprof.report import ceiling, diff, doctor, document, service, settings, why
+from ckptprof.report import ceiling, diff, doctor, document, plan, service, settings, why
 from ckptprof.report.cluster import cluster_document as clusters
 from ckptprof.report.live.state import State
 
@@ -59,6 +59,7 @@ DOCUMENTS: dict[str, tuple[str, type]] = {
     "live": ("live --json", State),
     "plan": ("plan --json", CheckpointPlan),
     "report": ("report --json, list --json", why.ExplainedReport),
+    "restarts": ("report --restarts --json", plan.RestartsDocument),
     "service": ("service --json", service.ActionResult),
     "show": ("show --json", CheckpointDocument),
 }

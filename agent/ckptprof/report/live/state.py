@@ -9,6 +9,7 @@ import msgspec
 
 from ckptprof.bounds import Amount, Count, Share, one_of
 from ckptprof.model import HUNG, Checkpoint, Kind, Status, Writer
+from ckptprof.report.clean import clean, named
 from ckptprof.verdicts import InterimVerdict
 
 MAX_LAST = 100  # completed checkpoints: more than a screen has lines
@@ -80,6 +81,11 @@ def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway
         largest_writer=None if most is None else _name(most),
         hung=next((evidence.text for evidence in one.evidence if evidence.name == HUNG), None),
     )  # fmt: skip
+
+
+def hangs(hung: Sequence[Underway]) -> list[tuple[str, str]]:
+    """Return titles and texts: which saves hang now, and where."""
+    return [("Hangs now", f"{named(one.job)} in a save: {clean(one.hung or '')}") for one in hung]
 
 
 def _name(writer: Writer) -> str:

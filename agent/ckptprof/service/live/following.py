@@ -13,7 +13,7 @@ from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.live.state import MAX_LAST, Device, State, underway, with_usual_bytes
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_of_database
 from ckptprof.service.recorder.pending import unfinished_checkpoints
-from ckptprof.store.recorded_time import SILENT_NS
+from ckptprof.store.recorded_time import running_session
 from ckptprof_collectors.collector import Collector
 from ckptprof_collectors.counters import LOOPBACK, TRANSFER_FIELDS
 from ckptprof_collectors.devices.block_devices import BlockDevices
@@ -128,10 +128,10 @@ class LiveReader:
         """Return the current state; raises StoreError."""
         self._reader.reopen_if_newer()
         sessions = self._reader.sessions()
-        session = sessions[-1] if sessions else None
+        session = running_session(sessions, now_ns)
         last = self._latest_checkpoints()
-        if session is None or session.clean or now_ns - session.end_ns > SILENT_NS:
-            host = None if session is None else session.host
+        if session is None:
+            host = sessions[-1].host if sessions else None
             return State(at_ns=now_ns, host=host, level=None, since_ns=None, notes=(STOPPED,), last=last)
         found = [one for one in unfinished_checkpoints(self._reader.pending().values()) if self._is_selected(one)]
         if found:
