@@ -656,7 +656,7 @@ class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
     path: str
 
 
-class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file"):
+class FileFact(msgspec.Struct, frozen=True, array_like=True, tag="file", gc=False):
     """Status (statx(2)) and first bytes of a file or directory in or next to a checkpoint."""
 
     pid: int  # the process for which it was queried

@@ -16,6 +16,7 @@ from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, life, mono
 
 from ckptprof.detect.describe.revisions import latest_revisions
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS
 from ckptprof.detect.pipeline import Detector
 from ckptprof.detect.transfers.estimates import TransferEstimates
 from ckptprof.detect.transfers.model.transfer import Transfer
@@ -156,20 +157,11 @@ def scanned(files: range, at_s: float, how: Tells) -> list[Sample]:
     """Return a look at the files that a process has open, or mapped."""
     paths = [(one, f"/ckpt/step_100/part_{one}.bin") for one in files]
     if how is mapped:
-        return [
-            FileScan(
-                PID, PID * 10, (), tuple(MappedFile(2049, one, MIB, writable=False, path=path) for one, path in paths)
-            )
-        ]
+        maps = [MappedFile(2049, one, MIB, writable=False, path=path) for one, path in paths]
+        return [FileScan(PID, PID * 10, (), tuple(maps))]
     size, stamp = (MIB if how is named else FILE_BYTES), Stage().stamp(at_s)
-    return [
-        FileScan(
-            PID,
-            PID * 10,
-            tuple(OpenFile(3 + one, 1, one, size, os.O_WRONLY, size, stamp, path) for one, path in paths),
-            (),
-        )
-    ]
+    opened = [OpenFile(3 + one, 1, one, size, os.O_WRONLY, size, stamp, path) for one, path in paths]
+    return [FileScan(PID, PID * 10, tuple(opened), ())]
 
 
 def frames(
@@ -269,6 +261,14 @@ def test_what_a_process_moved_is_not_asked_for_each_file(
     assert saved(FEW, 2.0, 40.0, tells=tells, later=later)
 
     assert asked < FEW
+
+
+def test_a_large_save_is_decided_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files do not wait longer because they are many, or because others arrive: both would be in memory."""
+    monkeypatch.setattr("ckptprof.detect.pipeline.MANY_PARTS", FEW // 10)  # as seldom as with many more files
+    until_s = 3.0 + CERTAIN_GAP_NS / SECOND_NS + 2 / TICKS
+
+    assert [one.kind for one in saved(FEW, 2.0, until_s, later=read)] == [Kind.SAVE]
 
 
 def test_a_file_that_waits_is_not_looked_into_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,23 +65,22 @@ def _rows() -> Iterator[str]:
         having.setdefault(had, []).append(one.name)
     for had, names in having.items():
         yield f"| {', '.join(sorted(names))} | {had or 'nothing else that is known'} |\n"
-    yield "\n| limit | cause | any framework | where the job has it |\n|---|---|---|---|\n"
-    for limit in Limit:
-        for rule in (one for one in RULES if one.limits[0] is limit):
-            yield from _of(rule)
+    yield "\n| limit | cause | remedy; *library*: how |\n|---|---|---|\n"
+    for rule in (one for limit in Limit for one in RULES if one.limits[0] is limit):
+        yield from _of(rule)
 
 
 def _of(rule: CauseRule) -> Iterator[str]:
-    limits = ", ".join(f"`{one.word}`" for one in rule.limits)
     name = rule.name + "".join(f"<br>not if {words}" for words in rule.vetoes)
-    yield f"| {limits} | {name} | {rule.remedy} | {_special(rule.remedies)} |\n"
+    limits = (f"`{one.word}`" for one in rule.limits)
+    yield f"| {', '.join(limits)} | {name} | {rule.remedy}{_special(rule.remedies)} |\n"
     if rule.remedy_of_restore is not None:
-        yield f"| | of a restore | {rule.remedy_of_restore} | {_special(rule.remedies_of_restore)} |\n"
+        yield f"| | of a restore | {rule.remedy_of_restore}{_special(rule.remedies_of_restore)} |\n"
 
 
 def _special(remedies: object) -> str:
-    assert isinstance(remedies, dict)
-    return "<br>".join(f"*{library}*: {text}" for library, text in remedies.items())
+    assert isinstance(remedies, dict)  # each without the words that the remedy for any framework has before a colon
+    return "".join(f"<br>*{name}*: {re.sub('^[^`;:(]+: ', '', text)}" for name, text in remedies.items())
 
 
 def test_the_documented_remedies_are_those_of_the_rules() -> None:

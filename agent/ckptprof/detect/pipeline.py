@@ -71,11 +71,10 @@ class Detector:
         self._reuse_until_ns = 0  # unless an event has ended
         self._omitted: set[Hashable] = set()  # unfinished events without a forecast in the last result
         self.omitted_event_count = 0  # newly omitted in the last result of `pending`, for its limit
-        self._evaluated_ns = self._classified_ns = 0
-        self._grown_ns = 0  # when more files waited than before
+        self._evaluated_ns = self._classified_ns = self._forgotten_ns = 0
+        self._grown_ns = self._due_ns = 0  # when more files waited than before; when a large event may have ended
         self._hung: Bounded[Hashable, int] = Bounded(MAX_PER_ITEM)  # when each open file was last part of a hang
         self._fed_ns = header.at_ns
-        self._forgotten_ns = 0
 
     @property
     def decisions(self) -> deque[EventDecision]:
@@ -118,11 +117,10 @@ class Detector:
         self._revisions.ingest(samples)
         self._recogniser.ingest(samples)
         self._world.ingest_exits(samples)
-        waiting = len(self._transfers.waiting)
-        # with many waiting transfers, or far behind, evaluation is less frequent
-        turns = FEW if behind_ns >= FAR_BEHIND_NS else min(waiting // MANY_PARTS, FEW)
-        delay_factor = 0 if self._transfers.facts.is_nearly_full else turns
-        if frame.at_ns - self._evaluated_ns < _EVALUATE_NS * (1 + delay_factor):
+        # with many waiting transfers, or far behind, evaluation is less frequent, but in time for a large event's end
+        turns = FEW if behind_ns >= FAR_BEHIND_NS else min(len(self._transfers.waiting) // MANY_PARTS, FEW)
+        pause_ns = _EVALUATE_NS * (1 if self._transfers.facts.is_nearly_full else 1 + turns)
+        if frame.at_ns - self._evaluated_ns < pause_ns and not self._evaluated_ns < self._due_ns <= frame.at_ns:
             return []
         return self._revisions.follow(self._evaluate(frame.at_ns), frame.at_ns)
 
@@ -252,7 +250,8 @@ class Detector:
         pause_ns = min(waiting * _EVALUATE_NS // MAX_PER_ITEM, QUIET_NS)
         # while files arrive their event has not ended; one of another job is classified so much later
         is_growing = now_ns - self._grown_ns < QUIET_NS and now_ns - self._classified_ns < pause_ns
-        if waiting and not (is_growing and self._world.recording_end_ns is None):
+        is_due = 0 < self._due_ns <= now_ns or self._world.recording_end_ns is not None
+        if waiting and (is_due or not is_growing):
             self._classified_ns = now_ns
             done += self._classify_waiting(now_ns, hurried)
         done += self._classify_sent(now_ns)
@@ -263,11 +262,13 @@ class Detector:
 
     def _classify_waiting(self, now_ns: int, hurried: Callable[[], bool]) -> list[Checkpoint]:
         waiting, measurable = self._transfers.estimates.await_sizes(self._transfers.waiting, now_ns)
-        done: list[Checkpoint] = []
+        self._due_ns, done = 0, list[Checkpoint]()
         for candidate in self._gatherer.gather(measurable, self._transfers.still_open()):
             step = NextStep.WAITS if hurried() else self._gatherer.next_step(candidate, now_ns)
             if step is NextStep.WAITS or (step is NextStep.ENDED and self._is_unfinished(candidate, now_ns)):
                 waiting.extend(candidate.ended_transfers())
+                if len(candidate.parts) >= MANY_PARTS and candidate.due_ns > now_ns:
+                    self._due_ns = min(self._due_ns or candidate.due_ns, candidate.due_ns)
                 continue
             settled = self._gatherer.without_open_parts(candidate)
             if step is NextStep.ENDLESS:

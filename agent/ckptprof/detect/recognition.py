@@ -164,8 +164,7 @@ class Recogniser:
                 done += self._fetched_before(deferred)
                 done.append(self._record_saved(deferred))
             else:
-                copy = self._as_copy(deferred.checkpoint, writes=True)
-                done += self._copies.add(copy, deferred.event, None)
+                done += self._copies.add(self._as_copy(deferred.checkpoint, writes=True), deferred.event, None)
         return done
 
     def _pending(self, event: EventContext, made: Checkpoint, decision: Decision) -> PendingEvent:

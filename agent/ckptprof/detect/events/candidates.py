@@ -28,6 +28,7 @@ class Candidate:
     committed_ns: int | None = None  # when its marker was complete
     open_parts: int = 0
     patience_ns: int = 0  # how long after its last sign more may follow
+    due_ns: int = 0  # it ends then at the earliest, once it is quiet
     framework: tuple[str | None] | None = None  # of its file names, once computed
     _first_part_by_path: dict[str, Transfer] = field(default_factory=dict)  # by path, its first part
     # of each repeated path, the parts of each process

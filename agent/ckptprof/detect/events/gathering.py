@@ -183,6 +183,7 @@ class CandidateGatherer:
         if quiet_ns < (PATIENCE_NS if candidate.open_parts else QUIET_NS):
             return False
         candidate.patience_ns = self._patience_ns(candidate)
+        candidate.due_ns = now_ns - quiet_ns + candidate.patience_ns
         quiet_ns -= self._world.starvation.late_ns(now_ns - quiet_ns, now_ns)  # no samples then: no silence
         return quiet_ns >= candidate.patience_ns and not self._is_building_memory(candidate, now_ns)
 
@@ -255,10 +256,6 @@ def _is_endless(candidate: Candidate) -> bool:
 
 def _has_checkpoint_name(candidate: Candidate) -> bool:
     """Find a framework, a step's folder, a marker or a word in the names of its first files."""
-    return any(
-        part.name.is_certain
-        or part.name.commit
-        or part.name.hint
-        or (part.name.framework is not None and not part.name.framework.weak)
-        for part in candidate.parts[:FEW]
-    )
+    names = [part.name for part in candidate.parts[:FEW]]
+    is_of_framework = any(name.framework is not None and not name.framework.weak for name in names)
+    return is_of_framework or any(name.is_certain or name.commit or name.hint for name in names)

@@ -36,6 +36,7 @@ from ckptprof.detect.tolerances import (
 )
 from ckptprof.detect.transfers.edges import is_coarse
 from ckptprof.detect.transfers.ledger import Ledger
+from ckptprof.detect.transfers.model.operations import shared
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.file_events import is_temporary
@@ -67,9 +68,7 @@ class FileFacts:
         self._traced = traced
         self._openings = openings
         self._now_ns = 0
-        self._facts: Bounded[FileKey, tuple[int, FileFact]] = Bounded(
-            MAX_FACTS, on_drop=lambda key, _: self._settle(key)
-        )
+        self._facts: Bounded[FileKey, tuple[int, FileFact]] = Bounded(MAX_FACTS, on_drop=self._settle)
         # facts not applied yet, and the processes that requested them
         self._fresh: dict[FileKey, dict[ProcessKey, None]] = {}
         # small files that wait for a trainer's request, and until when
@@ -104,7 +103,8 @@ class FileFacts:
                 self._fresh[key][requester] = None
                 self._awaiting_trainer.pop(key, None)
             return
-        self._facts[key] = (at_ns, fact)
+        requester = shared(requester)
+        self._facts[key] = (at_ns, FileFact(*map(shared, msgspec.structs.astuple(fact))))
         self._awaiting_trainer.pop(key, None)
         self._fresh.setdefault(key, {})[requester] = None
 
@@ -118,7 +118,7 @@ class FileFacts:
             self._first_names.setdefault(key, fact.path if name.alias else known.path)
         return self._first_names.get(key, fact.path) != fact.path
 
-    def _settle(self, key: FileKey) -> None:
+    def _settle(self, key: FileKey, _: object = None) -> None:
         self._fresh.pop(key, None)
         self._awaiting_trainer.pop(key, None)
 

@@ -63,16 +63,14 @@ def _is_continuation(first: Checkpoint, second: Checkpoint) -> bool:
     """Whether the second can be the rest of the first: the same files, or others of the same step."""
     if first.uid == second.uid or (first.kind, _job_root(first)) != (second.kind, _job_root(second)):
         return False
-    if first.step is not None and second.step is not None and first.step != second.step:
+    same_step = first.step is not None and first.step == second.step
+    if not same_step and None not in (first.step, second.step):
         return False
     if not first.start_ns < second.end_ns or second.start_ns - first.end_ns > PATIENCE_NS:
         return False
     files, others = ({stream.path for stream in one.streams} for one in (first, second))
-    is_truncated = CUT_AT_START in second.cuts
-    same_step = first.step is not None and first.step == second.step
-    return not files.isdisjoint(others) or (
-        (is_truncated or same_step) and _largest_file_folder(first) == _largest_file_folder(second)
-    )
+    folders = {_largest_file_folder(one) for one in (first, second)}
+    return not files.isdisjoint(others) or ((same_step or CUT_AT_START in second.cuts) and len(folders) == 1)
 
 
 def _job_root(checkpoint: Checkpoint) -> str:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from ckptprof.detect.tolerances import ALL_SHARE
+from ckptprof.detect.tolerances import ALL_SHARE, MAX_PER_ITEM
 from ckptprof_collectors.samples import FileActivity, OperationKind
 
 LARGE_BYTES = 1 << 20
 _COUNTER_FIELDS = (
-    "operations",
-    "bytes",
-    "consecutive_operations",
-    "consecutive_bytes",
-    "sequential_operations",
-    "sequential_bytes",
-    "large_bytes",
-    "direct_bytes",
-    "timed_operations",
-    "faulted_bytes",
-    "failed_operations",
-)
+    "operations", "bytes", "consecutive_operations", "consecutive_bytes", "sequential_operations", "sequential_bytes",
+    "large_bytes", "direct_bytes", "timed_operations", "faulted_bytes", "failed_operations",
+)  # fmt: skip
 
 
 class OperationSums(NamedTuple):
@@ -58,6 +50,13 @@ _SUMMED_FIELDS = (
 _UNMAPPED = OperationKind.UNMAPPED.value  # a flag's own `&` takes ten times as long
 _IN_KERNEL = (OperationKind.COPY_RANGE | OperationKind.SENDFILE | OperationKind.SPLICE).value
 FAULT_AROUND_BYTES = 64 << 10  # one fault maps up to so much of a file (mm/memory.c: fault_around_bytes)
+T = TypeVar("T")
+
+
+@lru_cache(maxsize=MAX_PER_ITEM, typed=True)
+def shared(value: T) -> T:
+    """Return one object for equal values: thousands of files that wait have most of theirs in common."""
+    return value
 
 
 def session_sums(session: FileActivity) -> OperationSums:
@@ -65,7 +64,7 @@ def session_sums(session: FileActivity) -> OperationSums:
     unevented_bytes = unevented_bytes_of(session)
     has_unevented = unevented_bytes > 0
     last_ns = max(session.first_ns, session.last_ns)
-    return OperationSums(
+    sums = OperationSums(
         number=session.operations - has_unevented,
         bytes=session.bytes,
         unevented_bytes=unevented_bytes,
@@ -87,6 +86,7 @@ def session_sums(session: FileActivity) -> OperationSums:
         is_shared_by_threads=False,
         error=session.error if (session.failed_ns or 0) > session.last_ns else None,
     )
+    return OperationSums._make(map(shared, sums))
 
 
 class SessionTotals:
