@@ -17,7 +17,7 @@ from ckptprof.units import NS, speed
 
 __all__ = [
     "busy_ns", "complete", "duration_ns", "duration_seconds", "intervals_seconds", "lost_seconds", "median", "of_all",
-    "of_complete", "quantile", "rate_bytes_per_second", "size_bytes", "stall_seconds", "union_ns",
+    "of_complete", "quantile", "rate_bytes_per_second", "stall_seconds", "union_ns",
 ]  # fmt: skip
 
 _Number = TypeVar("_Number", int, float)
@@ -36,11 +36,6 @@ def duration_seconds(checkpoint: Checkpoint) -> float:
 def rate_bytes_per_second(checkpoint: Checkpoint) -> float | None:
     """Return bytes per duration; None for a duration of 0."""
     return speed(checkpoint.bytes, duration_ns(checkpoint))
-
-
-def size_bytes(checkpoint: Checkpoint) -> float:
-    """Return the bytes of a checkpoint."""
-    return float(checkpoint.bytes)
 
 
 def stall_seconds(checkpoint: Checkpoint) -> float | None:

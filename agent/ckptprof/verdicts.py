@@ -71,6 +71,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cause: str | None = None  # the best matching rule: its short stable name
     remedy: str | None = None  # one concrete action
     reference: str | None = None  # published reference
+    throttle_bytes_per_second: float | None = None  # the disk was throttled to this rate by a cgroup
     alternative: Alternative | None = None  # what would also help: `remedy` removes work, this its waits, or reversed
 
 
@@ -108,7 +109,8 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     share: float  # share of all lost time
     count: int  # checkpoints with this limit
     sentence: str
-    remedy: str | None
+    remedy: str | None  # that wins most, by what is known
+    gain: str | None = None  # how much of the lost time, in which checkpoints, and what the rest is
 
 
 class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,10 +107,7 @@ def test_where_the_service_records_is_said(
             'web_config = "w.yml"',
             "line 2: web_config is no longer a setting\nhint: passwords and web.yml are gone; set",
         ),
-        (
-            'listen = "0.0.0.0:1"',
-            "metrics on 0.0.0.0: TLS with client certificates is required beyond loopback",
-        ),
+        ('listen = "0.0.0.0:1"', "metrics on 0.0.0.0: TLS with client certificates is required beyond loopback"),
         ('tls_key = "k"', "tls_cert, tls_key and client_ca belong together\nhint: set tls_cert, client_ca as well"),
     ],
 )

@@ -89,10 +89,7 @@ def test_a_whole_tree_is_fine(tree: Callable[..., KernelFs], tmp_path: Path) -> 
 )
 def test_hidepid(options: str, mask: str, status: str, tree: Callable[..., KernelFs]) -> None:
     """Hidden processes matter only to who has not the capability that sees them."""
-    fs = tree(
-        proc__self__status=f"CapEff:\t{mask}\n",
-        proc__self__mounts=f"proc /proc proc {options} 0 0\n",
-    )
+    fs = tree(proc__self__status=f"CapEff:\t{mask}\n", proc__self__mounts=f"proc /proc proc {options} 0 0\n")
 
     assert checks.hidepid(fs).status == status
 

@@ -268,12 +268,7 @@ FIRST_DAY = [
     ],
 )
 def test_what_is_printed_on_a_first_day_works(
-    database: str,
-    *,
-    service: bool,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    database: str, *, service: bool, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Without a database, with an empty one, with checkpoints; with a service and without: all that is named."""
     StoreWriter(place / "empty.db", ballast_bytes=0).close()

@@ -156,10 +156,7 @@ def test_steps_and_speeds(printed: Printed) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (
-            ["--cost", "3h", "--mttf", "2h"],
-            "a save blocks training for 10,800 s, but failures are only 7,200 s apart",
-        ),
+        (["--cost", "3h", "--mttf", "2h"], "a save blocks training for 10,800 s, but failures are only 7,200 s apart"),
         (["--cost", "30s"], "the failure rate is unknown"),
         (["--cost", "-30s", "--mttf", "3h"], "--cost must be more than 0"),
         (["--cost", "0s", "--mttf", "3h"], "--cost must be more than 0"),

@@ -26,6 +26,7 @@ from tests.diagnose.hand import (
 )
 
 from ckptprof.diagnose.accounts import outside, ranks
+from ckptprof.diagnose.context import busy_share
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.model import Checkpoint, Interval, Level, Metadata, Mode, Moments, Pattern, Run, Writer
 from ckptprof.verdicts import Limit, Verdict
@@ -65,9 +66,31 @@ def test_a_throttled_device_is_one_though_it_is_never_busy(level: Level) -> None
     limited = device(21, busy_seconds=0.6, throttled_bytes_per_second=50 * MIB, steadiness=0.98)
     verdict = told(save(level, 21, measured(at, devices=(limited,))))
     assert verdict.limit is Limit.DEVICE
-    assert "limited to 52.4 MB/s" in verdict.sentence
-    assert sum("limited to 52.4 MB/s" in reason for reason in verdict.evidence) == 1  # not twice
+    assert "throttled to 52.4 MB/s by a cgroup" in verdict.sentence
+    assert sum("throttled to 52.4 MB/s by a cgroup" in reason for reason in verdict.evidence) == 1  # not twice
     assert verdict.expected_seconds == pytest.approx(1 + GIB / 2e9, rel=0.1)
+    assert verdict.throttle_bytes_per_second == 50 * MIB
+    assert "raise the throttle of 52.4 MB/s: io.max" in (verdict.remedy or "")
+    assert verdict.sentence.startswith("21.0 s, throttled: for 20.0 s")
+
+
+@BOTH
+def test_what_a_disk_does_without_its_throttle_is_known_only_if_it_was_faster(level: Level) -> None:
+    """And a throttle that it exceeds by far was raised since it was read."""
+    at = thread(level, 21, copy=1, sync=20)
+    even = {"shown_bytes_per_second": 52e6, "peak_bytes_per_second": 52e6, "busy_seconds": 0.0}
+    verdict = told(save(level, 21, measured(at, devices=(device(21, throttled_bytes_per_second=50 * MIB, **even),))))
+    assert (verdict.expected_seconds, verdict.throttle_bytes_per_second) == (None, 50 * MIB)
+    assert "whose rate without the throttle is not known" in (verdict.capped_by or "")
+    verdict = told(save(level, 21, measured(at, devices=(device(21, throttled_bytes_per_second=15 * MIB),))))
+    assert verdict.throttle_bytes_per_second is None
+    assert "throttled to" not in verdict.sentence
+
+
+def test_a_disk_is_busy_for_as_long_as_its_requests_take() -> None:
+    """The kernel does not count those between two ticks: 13 a second of 1.5 ms are 2 %; many at a time overlap."""
+    assert busy_share(device(6.7, busy_seconds=0.004, mean_queue=0.0193)) == 0.0193
+    assert busy_share(device(10, busy_seconds=2, mean_queue=8)) == 0.2
 
 
 @BOTH

@@ -76,11 +76,7 @@ class Recorder:
     def call(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         """Run ckptprof, and the job that it is given, to their end: beside much else a job takes minutes."""
         return subprocess.run(
-            self.ckptprof(*arguments),
-            capture_output=True,
-            check=False,
-            env=self.environment,
-            cwd=self.work,
+            self.ckptprof(*arguments), capture_output=True, check=False, env=self.environment, cwd=self.work
         )
 
     def run(self, *job: str) -> subprocess.CompletedProcess[bytes]:

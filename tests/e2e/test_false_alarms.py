@@ -17,13 +17,7 @@ from everyday.store import make_store
 from everyday.table import BY_NAME, TASKS
 from tests.leftovers import own
 
-pytestmark = [
-    pytest.mark.root,
-    pytest.mark.bpf,
-    pytest.mark.torch,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("live"),
-]
+pytestmark = [pytest.mark.root, pytest.mark.bpf, pytest.mark.torch, pytest.mark.slow, pytest.mark.xdist_group("live")]
 
 LEVELS = ("trace", "poll")
 # Beside the job: what shares its disk, its names or its libraries.

@@ -13,13 +13,7 @@ from typing import Any
 import pytest
 from recorder import JobBrokeError, Recorder, check_job
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.xdist_group("live"),
-    pytest.mark.torch,
-    pytest.mark.root,
-    pytest.mark.bpf,
-]
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("live"), pytest.mark.torch, pytest.mark.root, pytest.mark.bpf]
 
 JOB = Path(__file__).parent / "jobs" / "sends.py"
 LEVELS = ("trace", "poll")

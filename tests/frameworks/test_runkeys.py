@@ -151,11 +151,7 @@ _KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
         ({**_TORCH, "MASTER_ADDR": "[FD00::1]"}, None, "rendezvous:fd00::1:29500"),
         ({**_TORCH, "TORCHELASTIC_RUN_ID": "llama"}, None, "rendezvous:node-1:29500/llama"),
         ({**_TORCH, "TORCHELASTIC_RUN_ID": "none"}, None, "rendezvous:node-1:29500"),
-        (
-            {**_TORCH, "TORCHELASTIC_RUN_ID": "0a1b2c3d-0000-1111-2222-0123456789ab"},
-            None,
-            "rendezvous:node-1:29500",
-        ),
+        ({**_TORCH, "TORCHELASTIC_RUN_ID": "0a1b2c3d-0000-1111-2222-0123456789ab"}, None, "rendezvous:node-1:29500"),
         # agents count restarts for themselves: another node may say 0 of the same run
         ({**_TORCH, "TORCHELASTIC_RESTART_COUNT": "1"}, None, "rendezvous:node-1:29500"),
         ({**_TORCH, "MASTER_ADDR": "localhost"}, None, None),

@@ -56,7 +56,7 @@ def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Check
     pairs = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=often)).opening
 
     assert list(pairs) == [
-        ("Answer", "Saving blocked train.py for 50 % of its run: 3 saves, 39.2 s each, one every 1 min 20 s."),
+        ("Answer", "Saving blocked train.py for 50 % of its run: 3 saves, one every 1 min 20 s."),
         (
             "Do first",
             (
@@ -75,7 +75,7 @@ def test_a_restore_or_a_single_save_is_no_reason_to_save_less_often(make_diagnos
     )
     pairs = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=once)).opening
 
-    assert list(pairs) == [("Answer", "Nothing was slow: 1 save and 2 restores blocked training for 2 min 00 s.")]
+    assert list(pairs) == [("Answer", "Nothing was slow: 3 checkpoints blocked training for 2 min 00 s.")]
 
 
 def test_a_limit_of_little_is_not_the_answer(make_diagnosed: Callable[..., Checkpoint]) -> None:
@@ -84,13 +84,7 @@ def test_a_limit_of_little_is_not_the_answer(make_diagnosed: Callable[..., Check
     slow = make_diagnosed(5, 5000, stall_ns=5 * 10**8)
     (pair,) = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=(*fast, slow))).opening
 
-    assert pair == (
-        "Answer",
-        (
-            "Little was slow: 5 saves blocked training for 16.5 s; 1 of 5 checkpoints was serialisation-bound and took "
-            "0.40 s of it."
-        ),
-    )
+    assert pair == ("Answer", "Little was slow: 5 checkpoints blocked training for 16.5 s.")
 
 
 def test_the_share_of_the_answer_stands_below_it_too(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
@@ -124,7 +118,7 @@ def test_the_base_of_a_mean_is_named(make_diagnosed: Callable[..., Checkpoint], 
 
     assert "duration 39.2 s (1 complete)" in told[0]
     assert "2 saves (1 incomplete), one every 3 min 20 s, 39.2 s (1 complete); 25.5 MB/s" in told[0]
-    assert "3 saves (1 incomplete), one every 1 min 40 s, 39.2 s on average, 39.2 s at most (2 complete)" in told[1]
+    assert "3 saves (1 incomplete), one every 1 min 40 s, 39.2 s at most (2 complete)" in told[1]
 
 
 @pytest.mark.parametrize(("ids", "said"), [((1, 2), False), ((2, 5), False), ((2, 1), True)])
@@ -191,7 +185,7 @@ def test_each_job_is_told_what_it_paid(reports: dict[str, Report], zone: timezon
     """Stall, share of the run against SNIA's 5 %, GPU time for the GPUs that are given, throughput and tier."""
     text = _flat(terminal.render(answer.with_gpus(reports["limits"], 16), width=200, colour=False, zone=zone))
 
-    assert "above SNIA's limit of 5 %" in text
+    assert "above SNIA's 5 %" in text
     assert "blocked on 16 GPUs" in text
     assert "per GPU: below DGX Light; 40 % of the fastest rate measured on this path" in text
     assert text.index("What checkpoints cost train.py") < text.index("What checkpoints cost jax_train.py")
@@ -279,7 +273,7 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
         pairs = dict(answer.conclude(report).opening)
         assert "Answer" in pairs
         if limit is Limit.UNCLEAR:
-            assert pairs["Answer"].startswith("It is unclear what limited the only checkpoint")
+            assert pairs["Answer"].startswith("It is unclear what limited ")
         else:
             assert limit is Limit.NONE or pairs["Answer"].startswith(limit.word)
 

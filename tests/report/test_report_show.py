@@ -69,10 +69,10 @@ def test_nothing_of_it_is_wider_than_the_terminal(
     ("cost", "ends", "starts"),
     [
         (Cost(bytes_per_second=1.3e9, durable_on_return=True, durable_bytes_per_second=4e8),
-         "; 400 MB/s", "Durable on return. On disk "),
+         "; 400 MB/s", "on return, "),
         (Cost(bytes_per_second=1.3e9, durable_on_return=False, durable_bytes_per_second=4e8),
-         "; with fsync about 400 MB/s", "Not durable on return. On disk "),
-        (Cost(bytes_per_second=1.3e9, durable_on_return=False), ", at 11:01:24.950", "Not durable on return. On disk "),
+         "; with fsync about 400 MB/s", "not on return: "),
+        (Cost(bytes_per_second=1.3e9, durable_on_return=False), ", at 11:01:24.950", "not on return: "),
         (Cost(bytes_per_second=1.3e9), ", at 11:01:24.950", "on disk "),
     ],
 )  # fmt: skip

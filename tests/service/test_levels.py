@@ -113,11 +113,7 @@ def test_a_trace_that_cannot_be_had_runs_nothing(ckptprof: Ckptprof, command: tu
     arguments = [*command, "--level", "trace", *where, *(("touch", "ran") if command[0] == "run" else ()),
                  *(("file.gz",) if command[0] == "capture" else ())]  # fmt: skip
     result = subprocess.run(
-        [*CKPTPROF, *arguments],
-        capture_output=True,
-        check=False,
-        cwd=ckptprof.work,
-        env=ckptprof.environment,
+        [*CKPTPROF, *arguments], capture_output=True, check=False, cwd=ckptprof.work, env=ckptprof.environment
     )
 
     assert result.returncode == 1

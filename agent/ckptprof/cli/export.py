@@ -151,7 +151,6 @@ def _write_table(reader: StoreReader, chosen: Format, name: str, query: Checkpoi
 
 
 def _with_progress(rows: Iterator[tuple[Any, ...]], name: str, progress: ProgressLine) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows and update the progress line."""
     for number, row in enumerate(rows, start=1):
         yield row
         if number % _PROGRESS_ROWS == 0:

@@ -158,7 +158,6 @@ def _fleet_url(db: list[str] | None) -> str | None:
 
 
 def _open_tables(db: list[str] | None, temporary: Path) -> tuple[FleetDatabase, list[str]]:
-    """Return the tables, and why others could not be read."""
     from ckptprof.fleet import questions, reading  # noqa: PLC0415 # as above
     from ckptprof.service.progress_line import show_while_waiting  # noqa: PLC0415 # as above
 

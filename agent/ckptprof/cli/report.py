@@ -170,7 +170,6 @@ def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: boo
 
 
 def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool, no_color: bool) -> None:
-    """Write the report of several databases; `off`: without a pager."""
     from ckptprof.report.cluster import cluster_document, nodes_report  # noqa: PLC0415 # for several databases only
     from ckptprof.report.document import dump  # noqa: PLC0415 # as above
 

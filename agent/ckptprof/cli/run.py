@@ -105,7 +105,6 @@ def command(
 
 
 def _screen(*, starts: bool, no_color: bool) -> CommandScreen | None:
-    """Return a screen for the command; None, with a message, if there is no terminal."""
     from ckptprof.cli.shared.command_screen import CommandScreen, is_possible  # noqa: PLC0415 - `--help` needs none of it
 
     if is_possible():

@@ -13,8 +13,10 @@ from ckptprof.cli.shared import html_option
 from ckptprof.cli.shared.database import expand_databases, read_database, read_databases
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
+from ckptprof.model import CheckpointQuery
 from ckptprof.report import document
 from ckptprof.report import show as rendering
+from ckptprof.report.outliers import find_outliers
 
 EXAMPLES = """
 # Checkpoint 3
@@ -25,6 +27,7 @@ ckptprof show 3 --all
 ckptprof show $(ckptprof list --limit 1 | cut -f 1)
 """
 _UID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
+_OTHERS = 200  # checkpoints of its job that it is compared with
 All = Annotated[
     bool,
     typer.Option(
@@ -79,18 +82,19 @@ def command(
         found = None if number is None else reader.checkpoint(number)
         if found is None:
             raise NothingFoundError(f"there is no checkpoint {checkpoint_id}", hint="`ckptprof list` prints the ids")
+        others = reader.report(CheckpointQuery(job=found.job, kind=found.kind, limit=_OTHERS)).checkpoints
         if page is not None:
-            page.write(
-                reader, html_option.report_of_one(reader, found), name=f"ckptprof-{found.kind.value}-{found.id}.html"
-            )
+            name = f"ckptprof-{found.kind.value}-{found.id}.html"
+            page.write(reader, html_option.report_of_one(reader, found), others, name=name)
             return 0
     if json:
         output.write(document.dump(document.checkpoint_document(found)))
         return 0
     output.use_units()
+    note = next((one.compared for one in find_outliers([found], others)), "")
     width, colour = output.terminal_width(), output.use_colour(off=no_color)
     render = rendering.render if whole else rendering.brief
-    text = render(found, width=width, colour=colour, zone=output.LocalZone(), blocks=output.blocks())
+    text = render(found, note, width=width, colour=colour, zone=output.LocalZone(), blocks=output.blocks())
     if output.page(text, off=no_pager or not whole):
         return 0
     output.write(text)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckptprof.diagnose.causes import WORDS
-from ckptprof.diagnose.tolerances import SLIGHT
+from ckptprof.diagnose.causes import THROTTLED, WORDS
+from ckptprof.diagnose.tolerances import HARDLY_ANY, MOST, SLIGHT
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import plural, seconds
 from ckptprof.verdicts import Headline, Limit, Verdict
 
+_FEW_NAMES = 2  # checkpoints that a sentence names
 _PLAIN = frozenset({Limit.NONE, Limit.UNCLEAR})
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
-    """Find the limit that cost most time; None if nothing has a verdict.
-
-    If nothing was slow, the limit is `none`. An unclear limit is reported only if no other is known.
-    """
+    """Find the limit that cost most time, an unclear one only if no other is known; None if nothing has a verdict."""
     pairs = [(one, one.verdict) for one in checkpoints if one.kind is not Kind.COPY and one.verdict is not None]
     if not pairs:
         return None
@@ -34,54 +32,64 @@ def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
     limit = max(slow or set(lost) - {Limit.NONE} or set(lost), key=lambda one: lost[one])
     mine = [one for one, verdict in pairs if verdict.limit is limit]
     if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
-        return _of_minor_limit(limit, mine, decided, whole)
-    remedies: dict[str, list[float]] = {}  # the time lost each time
+        limit = Limit.NONE
+        mine = [one for one, verdict in pairs if verdict.limit is limit]
+    remedies: dict[str, list[Checkpoint]] = {}
     for one, verdict in pairs:
         if verdict.limit is limit and verdict.remedy is not None:
-            remedies.setdefault(verdict.remedy, []).append(lost_seconds(one))
+            remedies.setdefault(verdict.remedy, []).append(one)
+    best = max(remedies, key=lambda one: (_won(remedies[one]), sum(map(lost_seconds, remedies[one]))), default=None)
     return Headline(
         limit=limit,
         seconds=sums[limit],
         share=sums[limit] / whole if whole > 0 else 0.0,
         count=len(mine),
         sentence=_sentence(limit, mine, decided),
-        remedy=max(remedies, key=lambda one: (sum(remedies[one]), len(remedies[one])), default=None),
+        remedy=best,
+        gain=_gain(remedies[best], decided, lost, limit)
+        if best is not None and limit in slow and any(of_all(decided, stall_seconds))
+        else None,
     )
 
 
-def _of_minor_limit(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint], whole: float) -> Headline:
-    fast = [one for one in decided if one.verdict is not None and one.verdict.limit is Limit.NONE]
-    stalls = of_all(mine, stall_seconds)
-    subject = f"{_of(mine, decided)} {'was' if len(mine) == 1 else 'were'}"
-    words = WORDS.get(limit, "unclear")
-    lost = f" and took {seconds(_lost(mine, limit))} of it" if stalls else ""
-    return Headline(
-        limit=Limit.NONE,
-        seconds=sum(map(lost_seconds, fast)),
-        share=sum(map(lost_seconds, fast)) / whole,
-        count=len(fast),
-        sentence=f"Little was slow: {_blocked(decided)}; {subject} {words}{lost}.",
-        remedy=None,
+def _won(mine: list[Checkpoint]) -> float:
+    """Return the seconds blocked that their remedy wins, as far as that is known."""
+    known = [(one, one.verdict) for one in mine if one.verdict is not None and one.verdict.expected_seconds is not None]
+    return sum(
+        (stall_seconds(one) or 0.0) * (1 - (v.expected_seconds or 0.0) / v.seconds) for one, v in known if v.seconds > 0
+    )
+
+
+def _gain(mine: list[Checkpoint], decided: list[Checkpoint], lost: dict[Limit, float], limit: Limit) -> str:
+    won, own, whole = _won(mine), sum(of_all(mine, stall_seconds)), sum(of_all(decided, stall_seconds))
+    if won < HARDLY_ANY * whole:
+        return f"not known: at most {seconds(own)} of {seconds(whole)}, in {_of(mine, decided)}"
+    text = f"about {seconds(won)} of {seconds(whole)}, in {_of(mine, decided)}"
+    left = {one: spent - won * (one is limit) for one, spent in lost.items()}
+    most = max(left, key=lambda one: left[one])
+    return (
+        text if won >= MOST * whole else f"{text}; of the rest {seconds(min(left[most], whole - won))} is {most.word}"
     )
 
 
 def _sentence(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
     if limit is Limit.NONE:
-        return f"Nothing was slow: {_blocked(mine)}."
+        return f"{'Little' if len(mine) < len(decided) else 'Nothing'} was slow: {_blocked(decided)}."
     part = _part(limit, mine, decided)
     of = _of(mine, decided)
     if limit is Limit.UNCLEAR:
         return f"It is unclear what limited {of}" + (f": {part}." if part else ".")
     were = "was" if len(mine) == 1 else "were"
-    clause = f"{of} {were} {WORDS[limit]}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
+    words = THROTTLED if {one.verdict and one.verdict.cause for one in mine} == {THROTTLED} else WORDS[limit]
+    clause = f"{of} {were} {words}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
     return f"{clause}: {part}." if part else f"{clause}, alongside training: no time lost."
 
 
 def _of(mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
+    names = " and ".join(f"{one.kind.value} {one.id or ''}".strip() for one in mine) if len(mine) <= _FEW_NAMES else ""
     if len(mine) < len(decided):
-        return f"{len(mine):,} of {plural(len(decided), 'checkpoint')}"
-    every = {1: "the only checkpoint", 2: "both checkpoints"}
-    return every.get(len(mine), f"all {plural(len(mine), 'checkpoint')}")
+        return f"{len(mine):,} of {plural(len(decided), 'checkpoint')}{f' ({names})' if names else ''}"
+    return names or f"all {plural(len(mine), 'checkpoint')}"
 
 
 def _share(verdict: Verdict, limit: Limit) -> float:
@@ -106,8 +114,7 @@ def _part(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> st
     if not sum(every):
         return ""
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
-    same_unit = lost.split()[1:] == whole.split()[1:]
-    part = f"all {whole} blocked" if lost == whole else f"{lost.split()[0] if same_unit else lost} of {whole} blocked"
+    part = f"blocked {whole}; {limit.word} caused {'all' if lost == whole else lost} of it"
     unknown = len(decided) - len(every)
     return part if not unknown else f"{part} ({plural(unknown, 'checkpoint')} not measured)"
 
@@ -115,14 +122,6 @@ def _part(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> st
 def _blocked(mine: list[Checkpoint]) -> str:
     stalls = of_all(mine, stall_seconds)
     if not stalls:
-        return f"{_named(mine)}; how long training was blocked is not known"
-    text = f"{_named(mine)} blocked training for {seconds(sum(stalls))}"
+        return f"{plural(len(mine), 'checkpoint')}; how long training was blocked is not known"
+    text = f"{plural(len(mine), 'checkpoint')} blocked training for {seconds(sum(stalls))}"
     return text if len(stalls) == len(mine) else f"{text} ({len(stalls):,} measured)"
-
-
-def _named(mine: list[Checkpoint]) -> str:
-    saves = sum(1 for one in mine if one.kind is Kind.SAVE)
-    names = [plural(saves, "save")] if saves else []
-    if len(mine) > saves:
-        names.append(plural(len(mine) - saves, "restore"))
-    return " and ".join(names)

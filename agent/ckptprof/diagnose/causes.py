@@ -80,6 +80,7 @@ WORDS = {  # words for a limited checkpoint
     Limit.CLEAN_UP: "blocked by deletion",
     Limit.PAGE_FAULT: "bound by page faults",
 }
+THROTTLED = "throttled"  # instead of these, and the name of the cause: a throttled disk is not a slow one
 WITHOUT_CPU = "waiting for a CPU: all were in use, or the cgroup quota was exhausted"
 _ASLEEP = {
     Limit.SERVER: "waiting for the server of the mount",

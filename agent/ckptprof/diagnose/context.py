@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
-from ckptprof.diagnose.tolerances import FEW, MOST, TICK_SECONDS
+from ckptprof.diagnose.tolerances import FEW, MOST, SLIGHT, TICK_SECONDS
 from ckptprof.measures import ConnectionMeasure, DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import NS
@@ -34,10 +34,14 @@ def seconds(value_ns: int | None) -> float | None:
 
 
 def busy_share(device: DeviceMeasure | None) -> float | None:
-    """Return the share of the time in which a device had requests."""
+    """Return the share of the time in which a device had requests.
+
+    The kernel leaves out requests between two ticks: where few are in flight, their mean number is the share.
+    """
     if device is None or device.busy_seconds is None or not device.seconds:
         return None
-    return min(1.0, device.busy_seconds / device.seconds)
+    busy, in_flight = device.busy_seconds / device.seconds, or_zero(device.mean_queue)
+    return min(1.0, max(busy, in_flight) if in_flight <= SLIGHT else busy)
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,11 @@ def saves_share(cost: JobCost) -> float | None:
 
 
 def share_text(share: float) -> str:
-    """Compare a share of the run with SNIA's limit and reported values, in words."""
+    """Compare a share of the run with SNIA's 5 % and reported values, in words."""
     if share <= SNIA_SHARE:
-        return "within SNIA's limit of 5 %"
+        return "within SNIA's 5 %"
     if share <= FIELD_MEAN_SHARE:
-        return "above SNIA's limit of 5 %, below the field average of 12 %"
+        return "above SNIA's 5 %, below the field average of 12 %"
     if share <= FIELD_MOST_SHARE:
         return "above the field average of 12 %, below the reported maximum of 43 %"
     return "above the reported maximum of 43 %"

@@ -92,7 +92,7 @@ def limit_title(verdict: Verdict) -> str:
         named = " or ".join(limit.word for limit in verdict.candidates)
         return f"unclear, possibly {named}" if named else "unclear"
     word = certainty.confidence_word(verdict.limit, verdict.confidence)
-    return f"{verdict.limit.word}, {word} ({verdict.confidence:.2f})"
+    return f"{certainty.limit_name([verdict])}, {word} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -204,11 +204,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
 
 def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
     """Return the evidence for a verdict, what it rules out, and what was not observed."""
-    return [
-        ("Evidence", verdict.evidence),
-        ("Ruled out", verdict.excluded),
-        ("Not observed", verdict.missing),
-    ]
+    return [("Evidence", verdict.evidence), ("Ruled out", verdict.excluded), ("Not observed", verdict.missing)]
 
 
 def gain_text(verdict: Verdict) -> str | None:

@@ -37,8 +37,8 @@ class ReportAnswer:
     opening: tuple[tuple[str, str], ...]  # lateness, the answer, the outlier and what to do first, in words
 
 
-def conclude(report: Report) -> ReportAnswer:
-    """Return the first advice, the cost of checkpoints for each job, and warnings; slow for many checkpoints."""
+def conclude(report: Report, others: Sequence[Checkpoint] = ()) -> ReportAnswer:
+    """Return the first advice, the cost of checkpoints for each job, and warnings; `others` as for outliers."""
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
     from ckptprof.diagnose.job_costs import job_costs  # noqa: PLC0415 # see above
 
@@ -46,7 +46,7 @@ def conclude(report: Report) -> ReportAnswer:
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
-    outliers = find_outliers(report.checkpoints)
+    outliers = find_outliers(report.checkpoints, others)
     opening = _opening(report.checkpoints, found, outliers, report.watched)
     return ReportAnswer(found, costs, outliers, (*_late(report.checkpoints), *opening))
 
@@ -74,7 +74,6 @@ def with_gpus(report: Report, gpus: int | None) -> Report:
 
 
 def _late(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
-    """Say that the recorder was behind; empty if it never was."""
     late = [item.text for one in ordered(checkpoints) for item in one.evidence if item.name == LATE]
     if not late:
         return []
@@ -95,18 +94,16 @@ def _opening(
     text = f"{units.plural(lost, 'sample')}: checkpoints may be missing, and their times wrong"
     pairs = [("Lost", text)] if share >= _MIN_LOST_SHARE else []
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
-    sure = certainty.account_name(found.limit)  # of most of the checkpoints that it is the verdict on
-    confidences = [one.verdict.confidence for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
-    sure = (
-        ""
-        if is_plain
-        else f"{sure}, {certainty.confidence_word(found.limit, median(confidences))}: "
-        if confidences
-        else f"{sure}: "
-    )
+    verdicts = [one.verdict for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
+    sure = ""
+    if not is_plain and verdicts:
+        word = certainty.confidence_word(found.limit, median(one.confidence for one in verdicts))
+        sure = f"{certainty.limit_name(verdicts)}, {word}: "
     pairs += [("Answer", f"{sure}{clean_sentence(found.sentence)}"), *slowest]
     if found.remedy is not None:
         pairs.append(("Do first", clean_sentence(found.remedy)))
+    if found.gain is not None:
+        pairs.append(("Gain", clean_sentence(found.gain)))
     return pairs
 
 
@@ -132,11 +129,10 @@ def _advise_fewer_saves(every: Sequence[JobCost]) -> dict[str, str]:
     if cost.saves is None or cost.saves.complete < LEAST_SAVES:
         plan = f"with at least {LEAST_SAVES} complete saves, {plan}"
     subject, how = "Saving", ""
-    if cost.saves is not None and cost.saves.mean_seconds is not None:
+    if cost.saves is not None:
         often = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)}"
         subject = subject if cost.restores is None or not cost.restores.stall_seconds else "Saving and restoring"
-        each = " each" if cost.saves.count > 1 else ""
-        how = f": {units.plural(cost.saves.count, 'save')}, {units.seconds(cost.saves.mean_seconds)}{each}{often}"
+        how = f": {units.plural(cost.saves.count, 'save')}{often}"
     return {
         "sentence": f"{subject} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run{how}.",
         "remedy": f"save less often, or asynchronously: {plan}",
@@ -223,9 +219,8 @@ def _direction(kind: Kind, direction: DirectionCost, cost: JobCost, interval: fl
         else ""
     )
     text += "" if interval is None else f", one every {units.seconds(interval)}"
-    if direction.mean_seconds is not None:
-        text += f", {units.seconds(direction.mean_seconds)}"
-        text += f" on average, {units.seconds(direction.max_seconds)} at most" if direction.complete > 1 else ""
+    if direction.max_seconds is not None:
+        text += f", {units.seconds(direction.max_seconds)}{' at most' if direction.complete > 1 else ''}"
         text += f" ({units.count(direction.complete)} complete)" if direction.complete < direction.count else ""
     if direction.bytes_per_second is not None:
         middle = "median rate " if direction.complete > 1 else ""

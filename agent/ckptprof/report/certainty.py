@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ckptprof import units
 from ckptprof.verdicts import InterimVerdict, Limit, Verdict
 
 LIKELY, PROBABLY = 0.8, 0.6  # confidence from which on
@@ -26,6 +29,18 @@ def account_name(limit: Limit | None) -> str:
     if limit is None:
         return UNEXPLAINED
     return NOT_SLOW if limit is Limit.NONE else limit.word
+
+
+def limit_name(verdicts: Sequence[Verdict]) -> str:
+    """Return the name of the limit of some verdicts, with the rates to which a cgroup throttled the disk of most."""
+    name = account_name(verdicts[0].limit)
+    rates = [one.throttle_bytes_per_second for one in verdicts if one.throttle_bytes_per_second is not None]
+    return f"{name} throttled at {rate_range(rates)}" if 2 * len(rates) > len(verdicts) else name
+
+
+def rate_range(rates: Sequence[float]) -> str:
+    """Return `15.0 MB/s to 60.0 MB/s`; one if all are the same."""
+    return " to ".join(dict.fromkeys((units.rate(min(rates)), units.rate(max(rates)))))
 
 
 def short_limit(verdict: Verdict | InterimVerdict | None) -> str | None:

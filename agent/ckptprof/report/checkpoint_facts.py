@@ -5,17 +5,7 @@ from __future__ import annotations
 from datetime import timezone
 
 from ckptprof import figures, units
-from ckptprof.model import (
-    CUT_AT_END,
-    CUT_AT_START,
-    CUT_BETWEEN,
-    Checkpoint,
-    Frailty,
-    Kind,
-    Metadata,
-    Risk,
-    Status,
-)
+from ckptprof.model import CUT_AT_END, CUT_AT_START, CUT_BETWEEN, Checkpoint, Frailty, Kind, Metadata, Risk, Status
 from ckptprof.report.clean import clean, clean_sentence
 from ckptprof.report.table import facts, paint, wrap
 
@@ -190,8 +180,8 @@ def _on_return(checkpoint: Checkpoint, when: str) -> str:
         return f"on disk {when}"
     rate = None if cost.durable_bytes_per_second is None else units.rate(cost.durable_bytes_per_second)
     if cost.durable_on_return:
-        return f"Durable on return. On disk {when}" + (f"; {rate}" if rate else "")
-    return f"Not durable on return. On disk {when}" + (f"; with fsync about {rate}" if rate else "")
+        return f"on return, {when}" + (f"; {rate}" if rate else "")
+    return f"not on return: {when}" + (f"; with fsync about {rate}" if rate else "")
 
 
 def _at_risk(checkpoint: Checkpoint) -> str:

@@ -200,7 +200,7 @@ SERIES = {
     "throughput": Series(Quantity.RATE, _BOTH, figures.rate_bytes_per_second),
     "save_throughput": Series(Quantity.RATE, _SAVES, figures.rate_bytes_per_second),
     "restore_throughput": Series(Quantity.RATE, _RESTORES, figures.rate_bytes_per_second),
-    "size": Series(Quantity.SIZE, _SAVES, figures.size_bytes),
+    "size": Series(Quantity.SIZE, _SAVES, lambda one: float(one.bytes)),
     "amplification": Series(Quantity.FACTOR, _SAVES, checkpoint_facts.amplification),
     "ceiling_share": Series(Quantity.SHARE, _BOTH, lambda one: None if one.cost is None else one.cost.ceiling_share),
 }

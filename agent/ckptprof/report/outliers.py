@@ -25,16 +25,18 @@ class Outlier(msgspec.Struct, frozen=True, kw_only=True):
     uid: str
     times: float  # its duration over the median
     median_seconds: float  # of the complete ones
+    compared: str  # with its median
     sentence: str  # with what took more time than usual, if known, and its cost
 
 
-def find_outliers(checkpoints: Sequence[Checkpoint]) -> tuple[Outlier, ...]:
-    """Return the outliers, those first that exceed their median by most seconds."""
+def find_outliers(checkpoints: Sequence[Checkpoint], others: Sequence[Checkpoint] = ()) -> tuple[Outlier, ...]:
+    """Return the outliers, those first that exceed their median by most seconds; `others` count for the median, too."""
     groups: dict[tuple[str, Kind], list[Checkpoint]] = {}
-    for one in figures.complete(checkpoints):
+    for one in figures.complete({one.uid: one for one in (*others, *checkpoints)}.values()):
         groups.setdefault((one.job, one.kind), []).append(one)
     found = [pair for group in groups.values() if len(group) >= _FEWEST for pair in _outliers_of(group)]
-    return tuple(outlier for _, outlier in sorted(found, key=lambda pair: -pair[0]))
+    own = {one.uid for one in checkpoints}
+    return tuple(one for _, one in sorted(found, key=lambda pair: -pair[0]) if one.uid in own)
 
 
 def _outliers_of(group: Sequence[Checkpoint]) -> list[tuple[float, Outlier]]:
@@ -55,16 +57,18 @@ def _outlier(one: Checkpoint, usual: float, size: float, medians: Mapping[Limit 
     spent, own = figures.duration_seconds(one), _seconds_by_limit(one)
     name = f"{one.kind.value} {one.id}" if one.id else f"a {one.kind.value}"
     name += "" if one.step is None else f", step {one.step},"
-    text = f"{name} took {units.seconds(spent)}, {spent / usual:.1f} times the median"
+    times = f"{spent / usual:.1f} times the median of {units.seconds(usual)}"
+    text = f"{name} took {units.seconds(spent)}, {times}"
     most = max(own, key=lambda limit: own[limit] - medians[limit], default=None)
     if 0 < LONGER * size <= one.bytes:
         text += f", because it is {one.bytes / size:.1f} times as large"
     elif own and own[most] > medians[most]:
-        work = _WORK.get(most) or certainty.account_name(most)
-        text += f", because of {work}: {units.seconds(own[most])} instead of {units.seconds(medians[most])}"
+        own_limit = certainty.limit_name([one.verdict]) if one.verdict and one.verdict.limit is most else None
+        work = _WORK.get(most) or own_limit or certainty.account_name(most)
+        text += f", because of {work}: {units.seconds(own[most] - medians[most])} more than usual"
     if one.stall_ns:
         text += f"; training was blocked for {units.duration(one.stall_ns)}"
-    return Outlier(id=one.id, uid=one.uid, times=spent / usual, median_seconds=usual, sentence=text)
+    return Outlier(id=one.id, uid=one.uid, times=spent / usual, median_seconds=usual, compared=times, sentence=text)
 
 
 def _seconds_by_limit(one: Checkpoint) -> dict[Limit | None, float]:

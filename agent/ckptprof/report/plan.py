@@ -213,10 +213,7 @@ def _storage(plan: CheckpointPlan) -> list[tuple[str, str]]:
     if traffic.burst_bytes_per_second_per_gpu is not None and _has_gpus(plan):
         tier = f"tier {traffic.needed_tier} is enough" if traffic.needed_tier is not None else "more than tier High"
         burst += f"; {units.rate(traffic.burst_bytes_per_second_per_gpu)} per GPU: {tier}"
-    pairs = [
-        ("Per day", f"{units.size(traffic.bytes_per_day)}{a_day}, {average} on average"),
-        ("While saving", burst),
-    ]
+    pairs = [("Per day", f"{units.size(traffic.bytes_per_day)}{a_day}, {average} on average"), ("While saving", burst)]
     if traffic.measured_bytes_per_second is not None:
         speed_text = _speed(plan, traffic.measured_bytes_per_second, traffic)
         pairs.append(("Now" if is_measured(plan.basis.duration) else "As given", speed_text))

@@ -164,7 +164,6 @@ def _is_cut(rows: Sequence[list[Cell]], width: int) -> bool:
 
 
 def _common_suffix(paths: Iterable[str]) -> str:
-    """Return the suffix, with its dot, of all paths; empty if they differ."""
     found = {path[dot:] if (dot := path.rfind(".")) > path.rfind("/") + 1 else "" for path in paths}
     return found.pop() if len(found) == 1 else ""
 

@@ -30,10 +30,12 @@ _ENGINES = {
 _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, sampled)"}
 
 
-def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
+def brief(  # noqa: PLR0913 # as a drawing needs
+    checkpoint: Checkpoint, note: str = "", *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS
+) -> str:
     """Return limit, cost, remedy and main facts of a checkpoint: about a screen; ends in a newline.
 
-    `blocks`: the nine levels of a chart.
+    `note`: for its title; `blocks`: the nine levels of a chart.
     """
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     bars = account.bar_lines(checkpoint, width - len(_INDENT), blocks=blocks, colour=colour)
@@ -43,7 +45,7 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     pairs = [pair for pair in brief_facts if pair[1] != units.NOT_OBSERVED] + [("Not observed", unobserved)] * bool(
         unobserved
     )
-    lines = [*_title(checkpoint, width, colour=colour), *_first(checkpoint, bars, width, colour=colour)]
+    lines = [*_title(checkpoint, width, note, colour=colour), *_first(checkpoint, bars, width, colour=colour)]
     lines += ["", *facts(pairs, width, colour=colour)]
     own = f" {checkpoint.id}" if checkpoint.id else ""
     more = f"`ckptprof show{own} --all` shows the evidence and all details."
@@ -51,8 +53,10 @@ def brief(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blo
     return "\n".join([*lines, ""])
 
 
-def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS) -> str:
-    """Return all facts of a checkpoint as text that ends in a newline; `blocks`: the nine levels of the chart."""
+def render(  # noqa: PLR0913 # as a drawing needs
+    checkpoint: Checkpoint, note: str = "", *, width: int, colour: bool, zone: tzinfo, blocks: str = chart.BLOCKS
+) -> str:
+    """Return all facts of a checkpoint as text that ends in a newline; `note` and `blocks` as for `brief`."""
     offset = units.fixed_zone(checkpoint.end_ns, zone)
     inner = width - len(_INDENT)
     sections: list[tuple[str, list[str]]] = [
@@ -80,7 +84,7 @@ def render(checkpoint: Checkpoint, *, width: int, colour: bool, zone: tzinfo, bl
         ("Detection signals", _evidence(checkpoint, inner, colour=colour)),
         ("Limitations", account.bullets(checkpoint.limitations, inner)),
     ]
-    lines = _title(checkpoint, width, colour=colour)
+    lines = _title(checkpoint, width, note, colour=colour)
     first = _lead(checkpoint, width, colour=colour)
     lines += ["", *first] if first else []
     for title, body in sections:
@@ -125,7 +129,7 @@ def _painted(checkpoint: Checkpoint, lines: list[str], *, colour: bool) -> list[
     return [line.replace(named, painted, 1) if i < 2 else line for i, line in enumerate(lines)]
 
 
-def _title(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+def _title(checkpoint: Checkpoint, width: int, note: str = "", *, colour: bool) -> list[str]:
     name = f"{checkpoint.kind.value.capitalize()} {checkpoint.id or '(not stored)'}"
     parts = [(name, f"bold {KIND_STYLE[checkpoint.kind]}"), (named(checkpoint.job), "")]
     if checkpoint.step is not None:
@@ -136,6 +140,7 @@ def _title(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         parts.append(("incomplete", "bold red"))
     if checkpoint.confidence < LOW_CONFIDENCE:
         parts.append(("low confidence that it is a checkpoint", "yellow"))
+    parts += [(note, "yellow")] if note else []
     lines = wrap(", ".join(text for text, _ in parts), width)
     for text, style in parts:
         lines = [line.replace(text, paint(text, style, colour=colour), 1) if style else line for line in lines]
@@ -317,12 +322,7 @@ def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
                 Cell("WRITTEN", units.size(device.written_bytes), right=True),
                 number("BUSY", busy and min(1.0, busy), units.percent),
                 *(_requests(device) if has_requests else ()),
-                Cell(
-                    "USED BY",
-                    "other data" if device.under is None else clean(device.under),
-                    drop=1,
-                    minimum=12,
-                ),
+                Cell("USED BY", "other data" if device.under is None else clean(device.under), drop=1, minimum=12),
             ]
         )
     return render_table(rows, width, colour=colour)

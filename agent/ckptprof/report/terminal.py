@@ -27,10 +27,7 @@ def explain_empty(report: Report) -> tuple[str, str]:
     if report.watched.set_aside:
         return f"no matching checkpoint; {_damaged(report.watched.set_aside)}", "query it with --db"
     if spent is None:
-        return (
-            "nothing was recorded in the requested time",
-            f"go further back with --since; {_DOCTOR}",
-        )
+        return ("nothing was recorded in the requested time", f"go further back with --since; {_DOCTOR}")
     if report.copies_left_out:
         copies = _copies(report.copies_left_out)
         return (

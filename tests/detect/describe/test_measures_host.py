@@ -152,6 +152,14 @@ def test_a_limit_holds_the_cgroup_and_what_is_below_it(
     assert (device.throttled_bytes_per_second, device.throttled_operations_per_second) == (bytes_limit, operations)
 
 
+def test_a_limit_that_one_process_saw_change_has_changed_for_all_of_its_cgroup() -> None:
+    """Another process, whose cgroup was read before, is not read again while it does not write."""
+    book = disks(throttle=limit("/", pid=101, write_bytes_per_second=15 * MIB))
+    book.ingest(frame(21 * SECOND, 0, limit("/", pid=100, write_bytes_per_second=60 * MIB)))
+
+    assert measured(book).throttled_bytes_per_second == 60 * MIB
+
+
 def test_a_limit_that_was_lifted_and_a_device_that_is_gone_are_forgotten() -> None:
     """What is told of the next one is its own."""
     book = disks(throttle=limit())

@@ -224,11 +224,7 @@ def by_ssh(stack: contextlib.ExitStack, serve: Callable[..., object], program: s
 
 @contextlib.contextmanager
 def s3(
-    megabits: int | None = None,
-    *,
-    by: str = "s3fs",
-    server_bytes: int = 0,
-    late_seconds: float = 0.0,
+    megabits: int | None = None, *, by: str = "s3fs", server_bytes: int = 0, late_seconds: float = 0.0
 ) -> Iterator[Path]:
     """Give a bucket behind a network, mounted by s3fs, which sends a file when it is closed, or by rclone.
 

@@ -210,17 +210,16 @@ def test_a_curve_is_cut_where_nobody_watched() -> None:
     sectors = [0, 2000, 4000, 4000, 8000, 8000, 0, 2000]
     axis = Axis(0, 8 * SECOND)
     (one,) = throughputs([CounterSeries("disk:sda", at, {"write_sectors": sectors})], axis, [(4 * SECOND, 5 * SECOND)])
-    (_, written) = one.curves
+    (written,) = one.curves  # nothing was read
 
     assert [path.count("M") for path in written.paths] == [1, 1]
     assert written.transferred_bytes == (8000 + 2000) * 512
-    assert written.peak_bytes_per_second == 4000 * 512
     assert written.paths[0] == f"M0 {HEIGHT:g}V20H125V20H250V40H375V0H500V40Z"
     assert throughputs([CounterSeries("disk:sda", at, {"write_sectors": [0, 1] * 4})], axis, []) == []
 
 
 def test_the_device_under_the_checkpoints_leads() -> None:
-    """However little it moved beside others; its scale ends at the 99th percentile, or at the ceiling above it."""
+    """However little it moved; its scale ends at the 99th percentile, a bound above, or a peak that is not far."""
     at = [number * SECOND for number in range(201)]
     sums = [0]
     for number in range(200):
@@ -228,15 +227,20 @@ def test_the_device_under_the_checkpoints_leads() -> None:
     small = CounterSeries("disk:vdb", at, {"write_sectors": sums})
     large = CounterSeries("disk:sda", at, {"write_sectors": [10 * one for one in sums]})
     axis = Axis(0, 200 * SECOND)
-    one, other = throughputs([large, small], axis, [], {"vdb"}, 2_100_000.0)
-    (alone,) = throughputs([small], axis, [], {"vdb"}, 500_000.0)
+    whole, half = 200 * SECOND, 100 * SECOND
+    one, other = throughputs([large, small], axis, [], {"vdb"}, ([(0, whole, 2_100_000.0)], "ceiling"))
+    bounds = [(0, half, 515_000.0), (half, whole, 1_030_000.0)]
+    (alone,) = throughputs([small], axis, [], {"vdb"}, (bounds, "throttle"))
+    squares = {"write_sectors": [1000 * n**2 for n in range(201)]}
+    (even,) = throughputs([CounterSeries("disk:vdb", at, squares)], axis, [])
     (first, *_) = throughputs([small, large], axis, [])
 
     assert (one.name, one.is_under, other.name, other.is_under) == ("vdb", True, "sda", False)
-    assert (one.scale, one.ceiling, other.ceiling) == ("2.10 MB/s", (0.0, "2.10 MB/s"), None)
+    assert (one.scale, one.line, other.line) == ("2.10 MB/s", ("M0 0H1000", "ceiling 2.10 MB/s"), ("", ""))
     assert (one.peak, one.clipped) == ("51.2 MB/s", "M387.5 0v4")
-    assert "V0H390" in one.curves[1].paths[0]
-    assert (alone.scale, alone.ceiling) == ("1.03 MB/s", (round(HEIGHT * (1 - 500_000 / (2002 * 512)), 2), "500 kB/s"))
+    assert "V0H390" in one.curves[0].paths[0]
+    assert (alone.scale, alone.line) == ("1.03 MB/s", ("M0 20H500M500 0H1000", "throttle 515 kB/s to 1.03 MB/s"))
+    assert (even.scale, even.peak, even.clipped) == ("204 MB/s", "", "")
     assert (first.name, first.is_under) == ("sda", True)
 
 

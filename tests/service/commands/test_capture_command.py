@@ -70,10 +70,7 @@ def test_signals_are_passed_on(ckptprof: Ckptprof, name: str, code: int) -> None
 
 @pytest.mark.parametrize(
     ("command", "code", "said"),
-    [
-        (("no-such-command-here",), 127, b"no-such-command-here: no such command"),
-        (("/",), 126, b"cannot be executed"),
-    ],
+    [(("no-such-command-here",), 127, b"no-such-command-here: no such command"), (("/",), 126, b"cannot be executed")],
 )
 def test_what_cannot_be_started_leaves_no_file(
     ckptprof: Ckptprof, command: tuple[str, ...], code: int, said: bytes

@@ -66,11 +66,7 @@ class Activity:
 def watching(process: Any, *, rank: int | None = None, trains: bool = True) -> Any:
     """Return what the sampler keeps about a process."""
     return SimpleNamespace(
-        process=process,
-        activity=Activity(),
-        traced=SimpleNamespace(movers={}),
-        is_training=trains,
-        rank=rank,
+        process=process, activity=Activity(), traced=SimpleNamespace(movers={}), is_training=trains, rank=rank
     )
 
 

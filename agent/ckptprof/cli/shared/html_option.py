@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,13 +49,13 @@ class HtmlPage:
     force: bool
     show: bool
 
-    def write(self, reader: StoreReader, report: Report, *, name: str) -> None:
-        """Write the page of a report; its path goes to standard output. Raises CkptprofError."""
+    def write(self, reader: StoreReader, report: Report, others: Sequence[Checkpoint] = (), *, name: str) -> None:
+        """Write the page of a report, its path to standard output; `others` as for outliers. Raises CkptprofError."""
         from ckptprof.report.html.page import render  # noqa: PLC0415 # Jinja2: for this only
 
         output.use_units()
         report = _with_devices(reader, report)
-        self.put(render(report, read_counted(reader, report), zone=output.LocalZone()), name=name)
+        self.put(render(report, read_counted(reader, report), others, zone=output.LocalZone()), name=name)
 
     def put(self, text: str, *, name: str) -> None:
         """Write a page to the requested output; its path goes to standard output. Raises CkptprofError."""

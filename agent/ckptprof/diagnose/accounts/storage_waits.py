@@ -29,7 +29,7 @@ from typing import NamedTuple
 from ckptprof.diagnose.accounts import network_evidence
 from ckptprof.diagnose.causes import Cause, Wait
 from ckptprof.diagnose.context import CheckpointContext, busy_share, or_zero, rate_of
-from ckptprof.diagnose.tolerances import LARGELY, MOST, NEARLY_ALL, PART, SMALL_BYTES, TINY_BYTES, TWICE
+from ckptprof.diagnose.tolerances import CLEARLY, LARGELY, MOST, NEARLY_ALL, PART, SMALL_BYTES, TINY_BYTES, TWICE
 from ckptprof.measures import DeviceMeasure, MountMeasure
 from ckptprof.units import per_second, percent, plural, rate, size
 from ckptprof.verdicts import Limit
@@ -94,9 +94,9 @@ def _flushes(context: CheckpointContext, data: float, sync: float) -> Wait | Non
 
 
 class Bound(NamedTuple):
-    """A configured limit of a device that was reached."""
+    """A throttle of a device that was reached."""
 
-    share: float  # of the limit that was reached, at most 1
+    share: float  # of its rate that was reached, at most 1
     bytes_per_second: float | None
     operations_per_second: float | None
     device: str  # one of those below the files: a file system on a loop device has two
@@ -104,7 +104,7 @@ class Bound(NamedTuple):
 
 
 def throttle(context: CheckpointContext, waiting: float) -> Bound | None:
-    """Return the limit on a device that was used most, None if none was half used."""
+    """Return the throttle of a device that was used most, None if none was half used."""
     best: Bound | None = None
     for device in context.measures.devices:
         active = min(device.seconds or waiting, waiting) if waiting else device.seconds
@@ -114,6 +114,8 @@ def throttle(context: CheckpointContext, waiting: float) -> Bound | None:
         by_operations = device.throttled_operations_per_second
         reached_bytes = rate_of(transferred, active) / by_bytes if by_bytes else 0.0
         reached_operations = rate_of(operations, active) / by_operations if by_operations else 0.0
+        if by_bytes and rate_of(transferred, or_zero(device.seconds)) > CLEARLY * by_bytes:
+            continue  # it was raised before
         reached = max(reached_bytes, reached_operations)
         if reached >= MOST and (best is None or reached > best.share):
             is_bytes = reached_bytes >= reached_operations
@@ -145,7 +147,7 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
         most = _or_infinite(bound and bound.operations_per_second)
         words += f", {per_second(min(rate_of(context.device_operations, context.device.seconds), most))}"
     if bound is not None and bound.operations_per_second is not None:
-        words += f" of the {per_second(bound.operations_per_second)} that the disk is limited to"
+        words += f" of the {per_second(bound.operations_per_second)} that the disk is throttled to"
     free = f"bandwidth was only {rate(bytes_per_second)}" + (
         f", of {rate(shown)} measured on this path" if shown else ""
     )
@@ -188,8 +190,8 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
     if bound is not None:
         of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
         limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
-        free = "not the disk itself" + (f", which was {percent(busy)} busy" if busy is not None else "")
-        words = f"waiting for {bound.device}{speed}, which is limited to {limit}"
+        free = "the speed of the disk itself" + (f": it was {percent(busy)} busy" if busy is not None else "")
+        words = f"waiting for {bound.device}{speed}, throttled to {limit} by a cgroup"
         return Wait(cause=Cause.DEVICE_CAPPED, limit=Limit.DEVICE, words=words, excluded=(free,), imposed=True)
     words = f"waiting for {device.device if device is not None else 'the disk'}{speed}"
     if busy is not None:

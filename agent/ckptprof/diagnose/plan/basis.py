@@ -174,7 +174,7 @@ def measure(checkpoints: Sequence[Checkpoint]) -> MeasuredFigures | None:
         other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - {job}),
         may_be_async=any(save.mode is not Mode.SYNC for save in own),
         ranks=max((save.ranks for save in own if save.ranks), default=None),
-        size=_median(figures.of_all(own, figures.size_bytes), f"size of {many}"),
+        size=_median(figures.of_all(own, lambda one: float(one.bytes)), f"size of {many}"),
         cost=cost,
         duration=_median(figures.of_all(own, figures.duration_seconds), f"duration of {many}"),
         rate=_median(figures.of_all(own, figures.rate_bytes_per_second), f"rate of {many}"),

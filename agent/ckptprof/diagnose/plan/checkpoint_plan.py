@@ -167,7 +167,6 @@ def plan(given: GivenFigures, measured: MeasuredFigures | None = None) -> Checkp
 
 
 def _at_published_rates(basis: Basis) -> tuple[RateFit, ...]:
-    """Return the plan with each published rate of failures at which saves would complete."""
     if basis.mttf.origin is not Origin.ASSUMED or basis.gpus is None:
         return ()
     found = []

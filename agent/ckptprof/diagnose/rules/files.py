@@ -148,7 +148,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="Lightning-AI/pytorch-lightning#21253 and #20270",
         without="written once",
     ),
-    # The same data is saved twice.
     CauseRule(
         name="saved-twice",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER, Limit.PAGE_CACHE, Limit.SERIALIZE),
@@ -180,7 +179,6 @@ RULES: tuple[CauseRule, ...] = (
         remedy="create directories on rank 0 only, then a barrier; fewer files: one per rank",
         reference="NVIDIA-NeMo/Automodel PR#3369; KempnerForge#49",
     ),
-    # Tens of thousands of small files.
     CauseRule(
         name="many-files",
         limits=(Limit.METADATA,),

@@ -27,7 +27,6 @@ def _received_little(context: CheckpointContext) -> bool:
 
 
 def _mostly(cause: Cause) -> Words:
-    """Match if the largest account of serialisation has this cause."""
 
     def words(_: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
         largest = largest_of_limits(accounts, Limit.SERIALIZE)
@@ -124,7 +123,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="torch.distributed.checkpoint's HuggingFaceStorageWriter(enable_consolidation=True)",
         without="without joining its parts",
     ),
-    # One rank ends long after the others.
     CauseRule(
         name="straggler",
         limits=(Limit.STRAGGLER,),
@@ -210,7 +208,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="pytorch torch.serialization.set_crc32_options; ServiceNow/Fast-LLM#26",
         without="with CRC off",
     ),
-    # The writing thread compresses.
     CauseRule(
         name="compression",
         limits=(Limit.SERIALIZE,),
@@ -334,7 +331,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="pytorch/pytorch PR#147039",
         without="with pinned buffers",
     ),
-    # Old checkpoints are deleted in line.
     CauseRule(
         name="clean-up",
         limits=(Limit.CLEAN_UP,),

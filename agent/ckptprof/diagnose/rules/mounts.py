@@ -242,7 +242,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="RFC 8881, section 15.1.1.3 (NFS4ERR_DELAY); NFS3ERR_JUKEBOX in RFC 1813",
         without="without these delays",
     ),
-    # Requests are retransmitted.
     CauseRule(
         name="nfs-retransmission",
         limits=(Limit.NETWORK,),
@@ -283,7 +282,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="nfs(5), DATA AND METADATA COHERENCE: close-to-open; kernel Documentation/admin-guide/sysctl/vm.rst",
         without="sent during the writes",
     ),
-    # Every rank reads the whole file.
     CauseRule(
         name="read-by-all",
         limits=(Limit.DEVICE, Limit.NETWORK, Limit.SERVER),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from ckptprof.diagnose.causes import AttributedTime, Cause
+from ckptprof.diagnose.accounts.storage_waits import throttle
+from ckptprof.diagnose.causes import THROTTLED, AttributedTime, Cause
 from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import CauseRule, is_restore
 from ckptprof.diagnose.tolerances import LITTLE
 from ckptprof.model import Level, Mode
-from ckptprof.units import NS, seconds
+from ckptprof.units import NS, rate, seconds
 from ckptprof.verdicts import Limit
 
 _TIMEOUT_SECONDS = 600  # default of NCCL's collectives (torch.distributed)
+_THROTTLES = "io.max or blkio.throttle.* of the cgroup, --device-write-bps of the container, the volume's MB/s and IOPS"
 _MEASURE = "measure the path once (`ckptprof ceiling DIR`)"
 
 
@@ -22,8 +24,13 @@ def _paused(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) ->
     )
 
 
+def _raise_the_throttle(context: CheckpointContext) -> str | None:
+    bound = throttle(context, context.span)
+    of = "" if bound is None or bound.bytes_per_second is None else f" of {rate(bound.bytes_per_second)}"
+    return f"raise the throttle{of}: {_THROTTLES}"
+
+
 def _faster_tier(context: CheckpointContext) -> str | None:
-    """Return the remedy of a save that is asynchronous already."""
     is_async = context.checkpoint.mode is Mode.ASYNC
     return "use a faster tier (local NVMe), or save less often" if is_async else None
 
@@ -63,7 +70,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="DDN hybrid I/O (x1.7 per thread); cockroachdb PR#20449",
         without="with the usual dirty limits",
     ),
-    # Copying into the page cache itself is slow.
     CauseRule(
         name="copying",
         limits=(Limit.PAGE_CACHE,),
@@ -85,19 +91,15 @@ RULES: tuple[CauseRule, ...] = (
         reference="DDN hybrid I/O; cockroachdb PR#20449",
         special_remedy=_faster_tier,
     ),
-    # A limit set for the cgroup or the volume slows the device.
     CauseRule(
-        name="throttled",
+        name=THROTTLED,
         limits=(Limit.DEVICE, Limit.SMALL_IO),
         causes=(Cause.DEVICE_CAPPED, Cause.SMALL_OPERATIONS_CAPPED, Cause.DEVICE_THROTTLED),
-        remedy=(
-            "raise the limit: io.max or blkio.throttle.* of the cgroup, the container's --device-write-bps, the "
-            "volume's provisioned IOPS and MB/s"
-        ),
+        remedy=f"raise the throttle: {_THROTTLES}",
+        special_remedy=_raise_the_throttle,
         reference="kernel Documentation/admin-guide/cgroup-v2.rst, io.max",
-        without="without that limit",
+        without="without the throttle",
     ),
-    # Small or random operations directly to the device.
     CauseRule(
         name="small-io",
         limits=(Limit.SMALL_IO,),
@@ -149,7 +151,6 @@ RULES: tuple[CauseRule, ...] = (
         reference="kernel tc-tbf(8), tc-htb(8)",
         without="without the shaping",
     ),
-    # The network link is full.
     CauseRule(
         name="full-link",
         limits=(Limit.NETWORK,),
@@ -166,7 +167,6 @@ RULES: tuple[CauseRule, ...] = (
             )
         },
     ),
-    # The server answers late.
     CauseRule(
         name="slow-server",
         limits=(Limit.SERVER,),

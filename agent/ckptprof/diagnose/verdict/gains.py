@@ -75,7 +75,6 @@ def _waits_left(found: Accounting, mine: Sequence[AttributedTime], floor: float)
 
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, str | None]:
-    """Return (minimum seconds of a limit's own work, what they are spent in); the first is None if not known."""
     if limit in (Limit.DEVICE, Limit.NETWORK, Limit.SERVER, *_SAME_STORAGE) or found.waited_for(limit) is not None:
         return _storage_floor(found, limit)
     if limit in _COPIED:
@@ -100,8 +99,8 @@ def _best_rate(context: CheckpointContext) -> float | None:
         best = [device.shown_bytes_per_second, device.peak_bytes_per_second]
         if _has_small_requests(context):
             best = best[:1] if (device.shown_request_bytes or math.inf) >= SMALL_BYTES else []
-        elif or_zero(device.busy_seconds) >= TICK_SECONDS:
-            known.append((context.device_bytes or 0.0) / or_zero(device.busy_seconds))
+        elif (busy := or_zero(context.device_busy) * or_zero(device.seconds)) >= TICK_SECONDS:
+            known.append((context.device_bytes or 0.0) / busy)
         # The fastest second may contain a whole checkpoint that took less than one
         known += [
             one for one in best if one and abs(one - context.transferred_bytes) > PART * context.transferred_bytes
@@ -133,6 +132,8 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
             best = bound.bytes_per_second
         elif best is not None and best <= CLEARLY * max(now, or_zero(bound and bound.bytes_per_second)):
             best = None
+        if best is None and bound is not None and bound.bytes_per_second is not None:
+            return None, "the disk, whose rate without the throttle is not known"
     floor = 0.0 if limit is Limit.SMALL_IO else min(found.cpu_in_calls, spent)  # large pieces take hardly any CPU
     if best is not None:
         return max(floor, transferred / best), name

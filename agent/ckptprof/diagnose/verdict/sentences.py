@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.outside import deleted_after
-from ckptprof.diagnose.causes import WITHOUT_CPU, WORDS, AttributedTime, Cause
+from ckptprof.diagnose.causes import THROTTLED, WITHOUT_CPU, WORDS, AttributedTime, Cause
 from ckptprof.diagnose.rules.rule import CauseRule
 from ckptprof.diagnose.tolerances import SLIGHT
 from ckptprof.diagnose.verdict.gains import Gain
@@ -74,6 +74,7 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Cause
         wait = found.waited_for(limit)
         is_one = wait is not None and wait.cause is Cause.ONE_CONNECTION  # it may be that of all ranks
         called = "bound by one connection" if is_one else WORDS[limit]
+        called = THROTTLED if rule is not None and rule.name == THROTTLED else called
         clause = f"{duration_text(found)}, {called}: {_spent(found, mine)}"
     else:
         clause = f"{duration_text(found)}, {WORDS[limit]}: {why}; in each, {_spent(found, mine)}"

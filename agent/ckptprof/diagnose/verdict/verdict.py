@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.accounts import Accounting
-from ckptprof.diagnose.causes import WORDS, AttributedTime
+from ckptprof.diagnose.accounts.storage_waits import throttle
+from ckptprof.diagnose.causes import THROTTLED, WORDS, AttributedTime
 from ckptprof.diagnose.context import or_zero, rate_of
 from ckptprof.diagnose.rules import RULES, CauseRule
 from ckptprof.diagnose.tolerances import FEW, LITTLE, NEARLY_ALL, PART
@@ -66,6 +67,7 @@ def verdict(found: Accounting) -> Verdict:
     limit, missing, (rule, shown) = choice.limit, _not_observed(found, choice.limit), _rule(found, choice.limit)
     is_named = limit not in (Limit.NONE, Limit.UNCLEAR)
     promised = gain(found, limit, rule) if is_named and chained is None else None
+    bound = throttle(found.context, found.waiting) if rule is not None and rule.name == THROTTLED else None
     return Verdict(
         limit=limit,
         sentence=sentences.sentence(found, limit, promised, rule, choice.reason),
@@ -81,6 +83,7 @@ def verdict(found: Accounting) -> Verdict:
         cause=rule.name if rule else None,
         remedy=rule.remedy_for(found.context) if rule else None,
         reference=rule.reference if rule else None,
+        throttle_bytes_per_second=None if bound is None else bound.bytes_per_second,
         alternative=_alternative(found, limit) if is_named and chained is None else None,
     )
 
@@ -112,7 +115,6 @@ def totals(found: Accounting) -> list[tuple[Limit, float]]:
 
 
 def _chained(found: Accounting) -> str | None:
-    """Describe that saves wait for each other, None if they do not."""
     if not found.bars:
         return None
     chained, longest = back_to_back(found.context), found.bars[0][0]
@@ -147,7 +149,6 @@ def _choose(found: Accounting, chained: str | None) -> _Choice:
 
 
 def _tie(order: list[tuple[Limit, float]]) -> _Choice | None:
-    """Return an unclear verdict if two exclusive limits have similar time."""
     top, largest = order[0]
     if len(order) > 1 and top in _EITHER_OR and order[1][0] in _EITHER_OR and order[1][1] >= NEARLY_ALL * largest:
         second, other = order[1]
@@ -200,11 +201,11 @@ def _of_storage(found: Accounting) -> list[str]:
         wait = device.write_wait_seconds if context.is_save else device.read_wait_seconds
         if wait is not None:
             texts.append(f"each request took {wait * MS:.1f} ms")
-        shown = device.shown_bytes_per_second
-        if shown:
-            texts.append(f"its highest observed rate is {rate(shown)}")
-    if context.probed:
+    shown = or_zero(None if device is None else device.shown_bytes_per_second)
+    if context.probed and (context.is_remote or context.probed >= shown):
         texts.append(f"`ckptprof ceiling` measured {rate(context.probed)} on this path")
+    elif shown and not context.is_remote:
+        texts.append(f"its highest observed rate is {rate(shown)}")
     return texts
 
 

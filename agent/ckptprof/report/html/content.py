@@ -11,10 +11,10 @@ from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Kind, Report
 from ckptprof.report import account, answer, certainty, checkpoint_facts, mount, rows, show, summary
 from ckptprof.report.clean import clean, clean_sentence
-from ckptprof.report.html.axis import axis_of, svg_path, visible_gaps
+from ckptprof.report.html.axis import Axis, axis_of, svg_path, visible_gaps
 from ckptprof.report.html.lanes import MAX_CHECKPOINTS, Lane, Lateness, label, lanes, lateness_by_job, slowest
 from ckptprof.report.html.offsets import offsets
-from ckptprof.report.html.rates import CounterSeries, Throughput, throughputs
+from ckptprof.report.html.rates import CounterSeries, Rates, Throughput, throughputs
 from ckptprof.report.outliers import LEAST_SECONDS, LONGER
 from ckptprof.report.pictures import colours
 from ckptprof.report.table import Cell, number
@@ -46,7 +46,9 @@ class Meter(NamedTuple):
     width: float
 
 
-def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> dict[str, Any]:
+def page_of(
+    report: Report, counted: Iterable[CounterSeries], zone: tzinfo, others: Sequence[Checkpoint] = ()
+) -> dict[str, Any]:
     """Return the content of a report's page; all times have the offset of `zone` at its end."""
     every = summary.ordered(report.checkpoints)
     single = every[0] if len(every) == 1 else None
@@ -60,12 +62,12 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
         folder = paths[0][: paths[0].rstrip("/").rfind("/") + 1]
     clock = rows.clock_for((edge for one in listed for edge in (one.start_ns, one.end_ns)), zone, rows.WIDE)
     late = lateness_by_job(every)
-    conclusion = answer.conclude(report)
+    conclusion = answer.conclude(report, others)
     costs = {one.job: one for one in conclusion.costs}
     drawn = [] if axis is None or not every else lanes(every, axis, late, conclusion.outliers, costs)
     under = {device.device for one in every for device in one.devices if device.under is not None}
     unrecorded = [(gap.start_ns, gap.end_ns) for gap in gaps]
-    curves = [] if axis is None else throughputs(counted, axis, unrecorded, under, _ceiling(every))
+    curves = [] if axis is None else throughputs(counted, axis, unrecorded, under, _bounds(every, axis))
     longest = max((sum(part.seconds for part in one.verdict.accounts) for one in every if one.verdict), default=0.0)
     listed.sort(key=lambda one: (figures.lost_seconds(one), figures.duration_seconds(one)), reverse=True)
     table = [(one, _row(one, zone, clock, folder, longest)) for one in listed]
@@ -105,11 +107,14 @@ def page_of(report: Report, counted: Iterable[CounterSeries], zone: tzinfo) -> d
     }
 
 
-def _ceiling(every: Iterable[Checkpoint]) -> float | None:
-    """Return the bytes per second that `ckptprof ceiling` measured on the path of saves, by the median."""
+def _bounds(every: Sequence[Checkpoint], axis: Axis) -> tuple[Rates, str]:
+    """Return the throttle of each checkpoint; without any, the rate that `ckptprof ceiling` measured (median)."""
+    known = [(one, one.verdict.throttle_bytes_per_second) for one in every if one.verdict is not None]
+    if throttled := [(one.start_ns, one.end_ns, rate) for one, rate in known if rate is not None]:
+        return throttled, "throttle"
     costs = [one.cost for one in every if one.kind is Kind.SAVE and one.cost is not None]
-    known = [one.bytes_per_second / one.ceiling_share for one in costs if one.bytes_per_second and one.ceiling_share]
-    return figures.median(known) if known else None
+    best = [one.bytes_per_second / one.ceiling_share for one in costs if one.bytes_per_second and one.ceiling_share]
+    return [(axis.start_ns, axis.end_ns, figures.median(best))] if best else [], "ceiling"
 
 
 def _same(table: Sequence[Sequence[Cell | Bars]]) -> dict[str, str]:
@@ -146,7 +151,7 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     return f"{units.stamp(start, zone)} to {units.stamp(end, zone)} {units.offset_name(zone)}{level}"
 
 
-_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "complete but not yet durable", "outlier": "outlier",
+_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "at risk: committed, not yet on disk", "outlier": "outlier",
           "curve-read": "read or received", "curve-written": "written or sent", "gap": "not recorded"}  # fmt: skip
 
 
@@ -154,15 +159,16 @@ def _legend(
     every: Iterable[Checkpoint], drawn: Iterable[Lane], curves: Iterable[Throughput], *, gaps: bool
 ) -> list[tuple[str, str]]:
     styles = {style for lane in drawn for bar in lane.bars for style in bar.style.split()}
-    words = {curve.word for one in curves for curve in one.curves if curve.transferred_bytes}
     styles |= {"gap"} if gaps else set()
-    styles |= {"curve-read"} if words & {"read", "received"} else set()
-    styles |= {"curve-written"} if words & {"written", "sent"} else set()
+    styles |= {"curve-read", "curve-written"} if any(len(one.curves) > 1 for one in curves if one.is_under) else set()
     used = {part.limit for one in every if one.verdict is not None for part in one.verdict.accounts}
+    families: dict[str, list[Limit | None]] = {}
+    for limit, swatch in colours.OF_LIMIT.items():
+        if limit in used or colours.css_class(limit) in styles:
+            families.setdefault(swatch.family, []).append(limit)
     limits = [
-        (colours.css_class(limit), f"{swatch.letter} {certainty.account_name(limit)}")
-        for limit, swatch in colours.OF_LIMIT.items()
-        if limit in used or colours.css_class(limit) in styles
+        (colours.css_class(own[0]), f"{family}: {', '.join(map(colours.lettered, own))}")
+        for family, own in families.items()
     ]
     return [(style, text) for style, text in _LEGEND_TEXTS.items() if style in styles] + limits
 
@@ -218,22 +224,23 @@ def _files(one: Checkpoint) -> list[list[Cell | Meter]]:
 
 def _row(one: Checkpoint, zone: tzinfo, clock: str, folder: str | None, longest: float) -> list[Cell | Bars]:
     spent, pattern, limit = one.end_ns - one.start_ns, one.pattern.class_, colours.short_limit(one.verdict)
+    kind = one.kind.value + ("" if one.status.value == "complete" else ", incomplete")
     own = (rows.location(one) or "") if one.path is None else clean(one.path.removeprefix(folder or ""))
     return [
         number("ID", one.id, str),
-        Cell("Time", units.stamp(one.start_ns, zone, clock), right=True, key=one.start_ns),
-        Cell("Kind", one.kind.value + ("" if one.status.value == "complete" else ", incomplete"), key=one.kind.value),
-        number("Step", one.step, str),
-        Cell("Job", clean(one.job)),
+        Cell("Time", units.stamp(one.start_ns, zone, clock), right=True, key=one.start_ns, drop=1),
+        Cell("Kind", kind, key=one.kind.value, drop=1),
+        number("Step", one.step, str, drop=1),
+        Cell("Job", clean(one.job), drop=1),
         number("Duration", spent, units.duration),
         number("Blocked", one.stall_ns, units.duration),
         Cell("Limit", limit, colours.verdict_class(one.verdict)),
         _account_bars(one, longest),
-        Cell("Mode", one.mode and one.mode.value),
-        number("Size", one.bytes, units.size),
-        number("Rate", units.speed(one.bytes, spent), units.rate),
-        Cell("Pattern", pattern and pattern.value),
-        Cell("Path", own),
+        Cell("Mode", one.mode and one.mode.value, drop=1),
+        number("Size", one.bytes, units.size, drop=1),
+        number("Rate", units.speed(one.bytes, spent), units.rate, drop=1),
+        Cell("Pattern", pattern and pattern.value, drop=1),
+        Cell("Path", own, drop=1),
     ]
 
 

@@ -53,7 +53,7 @@ class Lane:
     height: float = _THIN
     note: str = ""
     scale: str = ""  # the duration at the top of blocks
-    lines: tuple[tuple[str, float, str], ...] = ()  # class, height and meaning of lines across blocks
+    median: tuple[float, str] | None = None  # height and meaning of the line across blocks
     facts: tuple[str, ...] = ()  # beside the blocks
     labels: tuple[tuple[float, str, str], ...] = ()  # percent of the width, text, and class, above the blocks
     letters: tuple[tuple[float, str, str], ...] = ()  # likewise, below
@@ -212,13 +212,7 @@ def _block_lane(
     by_uid = {one.uid: one for one in mine}
     own = [(one, by_uid[one.uid]) for one in outliers if one.uid in by_uid]
     bars = blocks(mine, axis, top, {one.uid for one, _ in own})
-    lines = []
-    if len(durations) > 1:
-        usual = figures.median(durations)
-        lines.append(("median", usual, f"median {units.seconds(usual)}"))
-        ceilings = figures.of_complete(mine, _ceiling_seconds)
-        if ceilings and (best := figures.median(ceilings)) <= top:
-            lines.append(("ceiling", best, f"at the ceiling {units.seconds(best)}"))
+    usual = figures.median(durations) if len(durations) > 1 else None
     note = ""
     if len(bars) < len(mine):
         each = units.duration((axis.end_ns - axis.start_ns) // MAX_BLOCKS)
@@ -229,7 +223,7 @@ def _block_lane(
         HEIGHT,
         note,
         units.seconds(top),
-        tuple((style, round(HEIGHT * (1 - seconds / top), 2), text) for style, seconds, text in lines if top > 0),
+        None if usual is None or not top else (round(HEIGHT * (1 - usual / top), 2), f"median {units.seconds(usual)}"),
         _lost(cost),
         tuple(
             (_middle(of, axis), f"{of.kind.value} {of.id}: {one.times:.1f} times the median", "") for one, of in own[:1]
@@ -262,13 +256,7 @@ def _lost(cost: JobCost | None) -> tuple[str, ...]:
 
 
 def _middle(one: Checkpoint, axis: Axis) -> float:
-    """Return the middle of a checkpoint in percent of the axis."""
     return round(axis.x((one.start_ns + one.end_ns) // 2) / WIDTH * 100, 2)
-
-
-def _ceiling_seconds(one: Checkpoint) -> float | None:
-    share = None if one.cost is None else one.cost.ceiling_share
-    return None if share is None else figures.duration_seconds(one) * share
 
 
 def _blocked(checkpoints: Sequence[Checkpoint], axis: Axis) -> Lane:

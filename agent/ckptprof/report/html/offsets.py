@@ -8,6 +8,7 @@ from typing import Any
 from ckptprof import units
 from ckptprof.model import Checkpoint, Progress, Stream, Succession
 from ckptprof.report import rows
+from ckptprof.report.checkpoint_facts import offset_text
 from ckptprof.report.clean import clean
 from ckptprof.report.html.axis import Axis
 from ckptprof.report.html.lanes import label
@@ -48,14 +49,17 @@ def offsets(one: Checkpoint) -> dict[str, Any] | None:
         notes.append(f"{units.plural(left_out, 'stream')} not shown: the slowest and largest are drawn")
     if unknown := max(0, len(one.streams) - len(observed) - one.progress_left_out):
         notes.append(f"no offsets recorded for {units.plural(unknown, 'stream')}")
+    if lanes and axis.end_ns < one.end_ns:
+        last, end = (offset_text(at_ns, one) for at_ns in (axis.end_ns, one.end_ns))
+        notes.append(f"the last operation was at {last}, the end at {end}")
     ticks = axis.elapsed() if lanes else []
     return {"name": label(one), "lanes": lanes, "ticks": ticks, "legend": legend, "note": "; ".join(notes)}
 
 
 def axis_of(one: Checkpoint, points: Iterable[Progress]) -> Axis:
-    """Return the axis of a checkpoint, extended to points outside its start and end."""
+    """Return the axis from the start of a checkpoint to its last point."""
     edges = [edge for point in points for edge in (point.start_ns, point.end_ns)]
-    return Axis(min([one.start_ns, *edges]), max([one.end_ns, *edges]))
+    return Axis(min([one.start_ns, *edges]), max(edges, default=one.end_ns))
 
 
 def lane_top(stream: Stream) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import tzinfo
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from ckptprof import __version__, units
-from ckptprof.model import Report
+from ckptprof.model import Checkpoint, Report
 from ckptprof.report.html.rates import CounterSeries
 from ckptprof.report.pictures import colours
 
@@ -24,11 +24,11 @@ _HERE = "ckptprof.report.html"
 _NAMES = ("ID", "PID", "P50", "P99")
 
 
-def render(report: Report, counted: Iterable[CounterSeries], *, zone: tzinfo) -> str:
+def render(report: Report, counted: Iterable[CounterSeries], others: Sequence[Checkpoint] = (), *, zone: tzinfo) -> str:
     """Return the HTML page of a report; for a single checkpoint with streams, that of `show`."""
     from ckptprof.report.html.content import page_of  # noqa: PLC0415 # each page needs its own only
 
-    return _laid_out("page.html.j2", page_of(report, counted, zone))
+    return _laid_out("page.html.j2", page_of(report, counted, zone, others))
 
 
 def render_difference(comparison: Comparison, *, zone: tzinfo) -> str:

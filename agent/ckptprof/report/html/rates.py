@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ckptprof import figures, units
+from ckptprof.report import certainty
 from ckptprof.report.clean import clean
 from ckptprof.report.html.axis import Axis
 from ckptprof_collectors.counters import TRANSFER_FIELDS
@@ -15,7 +16,9 @@ HEIGHT = 40.0
 MAX_DRAWN = 6
 MAX_POINTS = 2000  # of a series
 _LEAST_BYTES = 1_000_000  # total: entities with less traffic are not drawn
-_TOP = 0.99  # quantile of the rates above zero: what is higher is clipped
+_TOP, _SPIKE = 0.99, 1.5  # quantile of the rates above zero: what is so many times higher is clipped
+
+Rates = Sequence[tuple[int, int, float]]  # start, end, bytes per second
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,6 @@ class Curve:
     word: str
     paths: tuple[str, ...]
     transferred_bytes: int
-    peak_bytes_per_second: float
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Throughput:
     is_under: bool  # the checkpoints lie on it
     clipped: str  # path of marks where a rate exceeds the top
     peak: str  # the fastest rate, if it is clipped
-    ceiling: tuple[float, str] | None  # height and rate of what `ckptprof ceiling` measured
+    line: tuple[str, str]  # path and text of the rates that bound it; empty without any
 
 
 def throughputs(
@@ -56,12 +58,12 @@ def throughputs(
     axis: Axis,
     gaps: Sequence[tuple[int, int]],
     under: Container[str] = (),
-    ceiling: float | None = None,
+    bounds: tuple[Rates, str] = ((), ""),
 ) -> list[Throughput]:
     """Return the devices and links with most traffic, those under the checkpoints first, then the busiest.
 
-    Without such devices the busiest counts as one. None has less than a megabyte of traffic. `ceiling`: bytes per
-    second that `ckptprof ceiling` measured on the path of the checkpoints.
+    Without such devices the busiest counts as one. None has less than a megabyte of traffic. `bounds`: rates that bound
+    the checkpoints, and what they are.
     """
     found = []
     for one in counted:
@@ -71,12 +73,9 @@ def throughputs(
             found.append((transferred, one.entity.partition(":")[2], spans_of))
     found.sort(key=lambda one: (one[1] not in under, -one[0], one[1]))
     return [
-        _drawn(name, spans_of, axis, ceiling if name in under else None, is_under=name in under or not place)
+        _drawn(name, spans_of, axis, bounds if name in under else ((), ""), is_under=name in under or not place)
         for place, (_, name, spans_of) in enumerate(found[:MAX_DRAWN])
     ]
-
-
-Rates = list[tuple[int, int, float]]  # start, end, bytes per second
 
 
 def directions(one: CounterSeries, gaps: Sequence[tuple[int, int]]) -> list[tuple[str, Rates]]:
@@ -95,7 +94,7 @@ def _rates(one: CounterSeries, column: str, size: int, gaps: Sequence[tuple[int,
     values = one.columns.get(column)
     if values is None:
         return []
-    found: Rates = []
+    found = []
     points = [(at_ns, value) for at_ns, value in zip(one.times_ns, values, strict=True) if value is not None]
     for (start, before), (end, after) in pairwise(points):
         unwatched = any(low < end and start < high for low, high in gaps)
@@ -107,33 +106,36 @@ def _rates(one: CounterSeries, column: str, size: int, gaps: Sequence[tuple[int,
 
 
 def _drawn(
-    name: str, rates: list[tuple[str, Rates]], axis: Axis, ceiling: float | None, *, is_under: bool
+    name: str, rates: list[tuple[str, Rates]], axis: Axis, bounds: tuple[Rates, str], *, is_under: bool
 ) -> Throughput:
     every = [rate for _, spans in rates for _, _, rate in spans if rate > 0]
-    peak, top = max(every), max(figures.quantile(every, _TOP), ceiling or 0.0)
+    limits = [rate for _, _, rate in bounds[0]]
+    peak, top = max(every), max([figures.quantile(every, _TOP), *limits])
+    top = peak if peak < _SPIKE * top else top
     curves, clipped = [], ""
     for word, spans in rates:
         inside = [(max(s, axis.start_ns), min(e, axis.end_ns), r) for s, e, r in spans]
         inside = [one for one in inside if one[0] < one[1]]
         transferred = sum(rate * (end - start) / 1e9 for start, end, rate in inside)
-        fastest = max((rate for _, _, rate in inside), default=0.0)
         pieces = _pieces(inside)
         clipped += "".join(
             f"M{axis.x((start + end) // 2):g} 0v4" for piece in pieces for start, end, rate in piece if rate > top
         )
         paths = tuple(_path(piece, axis, top) for piece in pieces)
-        curves.append(Curve(word, paths, int(transferred), fastest))
-    line = None if ceiling is None else (round(HEIGHT * (1 - ceiling / top), 2), units.rate(ceiling))
+        if transferred >= _LEAST_BYTES:
+            curves.append(Curve(word, paths, int(transferred)))
+    line = "".join(f"M{axis.x(at):g} {HEIGHT * (1 - rate / top):.4g}H{axis.x(end):g}" for at, end, rate in bounds[0])
+    text = f"{bounds[1]} {certainty.rate_range(limits)}" if limits else ""
     peak_text = units.rate(peak) if peak > top else ""
-    return Throughput(clean(name), units.rate(top), tuple(curves), is_under, clipped, peak_text, line)
+    return Throughput(clean(name), units.rate(top), tuple(curves), is_under, clipped, peak_text, (line, text))
 
 
-def _pieces(spans: Rates) -> list[Rates]:
+def _pieces(spans: Rates) -> list[list[tuple[int, int, float]]]:
     every = -(-len(spans) // MAX_POINTS)
     if every > 1:
         groups = [spans[i : i + every] for i in range(0, len(spans), every)]
         spans = [(group[0][0], group[-1][1], max(rate for _, _, rate in group)) for group in groups]
-    pieces: list[Rates] = []
+    pieces: list[list[tuple[int, int, float]]] = []
     for span in spans:
         if pieces and pieces[-1][-1][1] == span[0]:
             pieces[-1].append(span)

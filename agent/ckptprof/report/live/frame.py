@@ -19,10 +19,11 @@ from ckptprof.model import Kind, Point, Report, Watched
 from ckptprof.report import certainty, rows
 from ckptprof.report.clean import ELLIPSIS, clean, named, pad, shorten_end, width
 from ckptprof.report.live.state import Device, State, Underway
+from ckptprof.report.outliers import find_outliers
 from ckptprof.report.pictures import colours, overview
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS, draw
 from ckptprof.report.summary import summarise
-from ckptprof.report.table import GAP, Cell, number, paint, render, wrap
+from ckptprof.report.table import GAP, Cell, facts, number, paint, render, wrap
 from ckptprof.report.terminal import texts_of_saves
 
 KEYS = "q quit  \N{UPWARDS ARROW}\N{DOWNWARDS ARROW} choose  enter show  s sort  f freeze"
@@ -132,6 +133,8 @@ def _over_time(state: State, cells: int, most: int, options: ScreenOptions) -> l
     texts = texts_of_saves(summarise(report))
     drawn = overview.lines(report, job_costs(state.last), texts, cells, _KEY_CELLS, colour=options.colour)
     lines = ["", *drawn] if drawn and len(drawn) < most else []
+    slow = [("Slowest", f"{one.sentence}; see `ckptprof show {one.id}`") for one in find_outliers(state.last)[:1]]
+    lines += facts(slow, cells, colour=options.colour, keys=_KEY_CELLS) if lines else []
     name = max(options.recent, key=lambda one: sum(point.bytes for point in options.recent[one]), default="")
     height = min(options.height // 2, most - len(lines) - 4)
     if height >= _LEAST_CHART and (chart := draw(options.recent.get(name, ()), cells, height, colour=options.colour)):

@@ -50,6 +50,11 @@ def css_class(limit: Limit | None) -> str:
     return f"limit-{'unexplained' if limit is None else limit.value}"
 
 
+def lettered(limit: Limit | None) -> str:
+    """Return the letter and the name of a limit."""
+    return f"{OF_LIMIT[limit].letter} {certainty.account_name(limit)}"
+
+
 def rules() -> str:
     """Return the CSS of all limits."""
     return "".join(

@@ -1,6 +1,6 @@
 """The picture at the start of a report: the course of its job's run, and the duration and limit of each save.
 
-A cell is a share of the run: the height of its block is the share of that time for which training was blocked.
+A cell is a share of the run; it is full if training was blocked in it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ckptprof import figures, units
 from ckptprof.model import Checkpoint, Gap, Interval, Kind, Point, Report, Status
-from ckptprof.report import certainty, summary
+from ckptprof.report import summary
 from ckptprof.report.clean import named, pad, shorten_end, width
 from ckptprof.report.pictures import colours
 from ckptprof.report.pictures.chart import BLOCKS, resample
@@ -19,7 +19,7 @@ from ckptprof.report.table import GAP, paint, wrap
 from ckptprof.verdicts import JobCost, Limit
 
 BLOCKED, SAVING, COPYING, TRAINING, UNWATCHED = "█", "▓", "░", "─", "·"
-STYLES = {BLOCKED: "red", SAVING: "cyan", COPYING: "cyan", TRAINING: "green", UNWATCHED: "dim"}
+STYLES = {BLOCKED: "bold", SAVING: "", COPYING: "", TRAINING: "dim", UNWATCHED: "dim"}  # as on the page
 _MIN_SAVES = 3  # saves that are a course
 _MOST_CELLS = 100
 _JOB_CELLS = 40
@@ -95,9 +95,7 @@ def _run(report: Report, costs: Sequence[JobCost], line_cells: int) -> _PictureR
     marks = [next((mark for mark in shares if shares[mark][n] > 0), TRAINING) for n in range(line_cells)]
     if not {BLOCKED, SAVING, COPYING} & set(marks):
         return None
-    cells = [BLOCKS[min(8, max(1, round(shares[mark][n] / _NS * 8)))] if mark == BLOCKED else mark
-             for n, mark in enumerate(marks)]  # fmt: skip
-    drawn = tuple((cell, STYLES[mark]) for cell, mark in zip(cells, marks, strict=True))
+    drawn = tuple((mark, STYLES[mark]) for mark in marks)
     is_known = all(one.stall_ns is not None and (one.blocked or not one.stall_ns) for one in mine)
     words = {
         BLOCKED: f"blocked {units.seconds(cost.stall_seconds or 0.0)}",
@@ -119,7 +117,7 @@ def _limits(saves: Sequence[Checkpoint], line_cells: int) -> _PictureRow | None:
     if len(saves) > line_cells or not {*limits} - {None, Limit.NONE}:
         return None
     drawn = tuple((colours.OF_LIMIT[limit].letter, colours.terminal_style(limit)) for limit in limits)
-    words = [f"{colours.OF_LIMIT[limit].letter} {certainty.account_name(limit)}" for limit in dict.fromkeys(limits)]
+    words = map(colours.lettered, dict.fromkeys(limits))
     return _PictureRow("Limit", drawn, ", ".join(words))
 
 
@@ -142,4 +140,4 @@ def _save_series(
         note = f"a block is the longest of about {round(len(values) / columns)} saves"
     elif len(known) < len(values):
         note = f"{_UNKNOWN} {'broken off' if key == 'Duration' else units.NOT_OBSERVED}"
-    return _PictureRow(key, ((drawn, "cyan"),), "; ".join(filter(None, (text, note))))
+    return _PictureRow(key, ((drawn, STYLES[BLOCKED]),), "; ".join(filter(None, (text, note))))

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+import msgspec
+
 from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
 from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory, value_or_none
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -47,8 +49,9 @@ class DeviceCounters:
             wraps=(_Column.READ_MS, _Column.WRITE_MS, _Column.IO_MS, _Column.WEIGHTED_MS),
         ))  # fmt: skip
         self.infos: dict[str, DeviceInfo] = {}
-        # by device number, cgroup and process
-        self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(MAX_ENTRIES)
+        self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(
+            MAX_ENTRIES
+        )  # device, cgroup, pid
         self._ended: Bounded[int, int] = Bounded(MAX_ENTRIES)
 
     def ingest(self, samples: FrameSamples) -> None:
@@ -76,12 +79,9 @@ class DeviceCounters:
         self._throttles.pop(key, None)
         if info.pid is not None:  # the pid may have been reused
             self._ended.pop(info.pid, None)
-        limits = (
-            info.read_bytes_per_second, info.write_bytes_per_second, info.read_operations_per_second,
-            info.write_operations_per_second,
-        )  # fmt: skip
-        if any(limit is not None for limit in limits):
-            self._throttles[key] = info
+        if msgspec.structs.replace(info, name=None, pid=None) != ThrottleInfo(*key[:2], None, None, None, None):
+            for other in (*[one for one in self._throttles if one[:2] == key[:2]], key):  # one for all in the cgroup
+                self._throttles[other] = msgspec.structs.replace(info, pid=other[2])
 
     def record_exit(self, pid: int, at_ns: int) -> None:
         """Record the exit of a process: a checkpoint of it may still be reported."""
