@@ -38,7 +38,7 @@ _LIMIT = MetricColumn[Verdict](
 )
 _PATH = MetricColumn[Verdict](
     "last_checkpoint_path_seconds",
-    "Time from the start of the stall, if observed, else of the checkpoint, to the end of the last checkpoint.",
+    "Time from the start of the last checkpoint, or of its stall, to its end.",
     lambda verdict: _finite(verdict.seconds),
     kind="gauge",
 )
@@ -267,9 +267,9 @@ class _StorageFamilies:
         self._seconds, self._bytes, self._stall = (
             Counter(f"ckptprof_storage_{name}", text, ["storage"], registry=registry)
             for name, text in (
-                ("save_seconds_total", "Duration of all saves, by the type of their file system."),
-                ("saved_bytes_total", "Bytes of all saves, by the type of their file system."),
-                ("stall_seconds_total", "Time for which saves blocked training, by the type of their file system."),
+                ("save_seconds_total", "Duration of saves, by type of file system."),
+                ("saved_bytes_total", "Bytes of saves, by type of file system."),
+                ("stall_seconds_total", "Time for which saves blocked training, by type of file system."),
             )
         )
 

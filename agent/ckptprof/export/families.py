@@ -47,12 +47,12 @@ SAMPLER = (
     _SAMPLER_GAUGE("sampler_hung_lookups", "File lookups that do not return.", lambda s: s.hung_lookups),
     _SAMPLER_GAUGE(
         "sampler_abandoned",
-        "Runs of py-spy and GPU driver queries that do not end, even when killed.",
+        "py-spy runs and GPU driver queries that do not end when killed.",
         lambda s: s.abandoned,
     ),
     _SAMPLER(
         "sampler_refused_lookups_total",
-        "File lookups and Python stack samples refused: too many at once, or too expensive.",
+        "File lookups and stack samples refused: too many, or too expensive.",
         lambda s: s.refused_lookups,
     ),
     _SAMPLER(
@@ -95,7 +95,7 @@ RECORDER = (
     _RECORDER("recorder_late_frames_total", "Frames that reached the recorder late.", lambda s: s.late_frames),
     _RECORDER_GAUGE(
         "recorder_behind_seconds",
-        "Delay between the last frame and its evaluation; above 10 s checkpoints are reported late.",
+        "Delay of the evaluation of frames; above 10 s checkpoints are reported late.",
         lambda s: None if s.behind_seconds is None else s.behind_seconds(),
     ),
     _RECORDER("recorder_detection_faults_total", "Faults of the detection.", lambda s: s.detection_faults),
@@ -108,7 +108,7 @@ RECORDER = (
     ),
     _RECORDER(
         "recorder_detection_forgotten_bytes_total",
-        "Memory that detection released early because its budget was full, estimated.",
+        "Memory released early to keep the budget of detection, estimated.",
         lambda s: s.detection_forgotten_bytes,
     ),
     _RECORDER(
@@ -153,11 +153,7 @@ PROCESS = (
 ACTIVE = (
     MetricColumn[bool]("trace_active", "1 while every read and write is traced, 0 while polled.", int, kind="gauge"),
 )
-DROPPED = (
-    MetricColumn[int](
-        "series_dropped_total", "Names above the cap of their kind: exported as `other`, jobs omitted.", int
-    ),
-)
+DROPPED = (MetricColumn[int]("series_dropped_total", "Names above the cap of their kind.", int),)
 
 # For sites with node_exporter that scrape only checkpoints: includes what the alerts need, except the one on
 # collectors. Names of families, without `_total`.

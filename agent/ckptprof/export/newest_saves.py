@@ -23,7 +23,7 @@ def _columns(prefix: str) -> tuple[MetricColumn[Checkpoint], ...]:
         ),
         MetricColumn[Checkpoint](
             f"{prefix}newest_restorable_timestamp_seconds",
-            "Start of the newest restorable save; a failure loses the training since then.",
+            "Start of the newest restorable save.",
             lambda save: save.start_ns / 1e9,
             kind="gauge",
         ),
