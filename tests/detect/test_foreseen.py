@@ -85,10 +85,13 @@ def test_what_goes_on_and_on_is_gathered_when_it_is_foreseen_again(monkeypatch: 
     assert len(paths) > 1
 
 
-def test_an_event_that_grows_is_forecast_by_its_age_and_again_when_it_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("seconds", [30, 170])
+def test_an_event_that_grows_is_forecast_by_its_age_and_again_when_it_is_quiet(
+    seconds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ten files a second, none open when it is forecast: all are in the forecast a second after the last one."""
     stage, detector, forecast_at, at_s = Stage(), Detector(Stage().header()), list[float](), 0.0
-    forecast, files, seconds = Recogniser.forecast, 0, 30
+    forecast, files = Recogniser.forecast, 0
 
     def recorded(recogniser: Recogniser, candidate: Candidate) -> PendingEvent | None:
         forecast_at.append(at_s)
@@ -106,6 +109,7 @@ def test_an_event_that_grows_is_forecast_by_its_age_and_again_when_it_is_quiet(m
         pending = detector.pending(closely=False)
 
     assert len(forecast_at) < seconds
+    assert max(after - before for before, after in pairwise(forecast_at)) < 16  # however long it has been growing
     assert [one.checkpoint.files for one in pending] == [files]
 
 

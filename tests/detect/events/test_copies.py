@@ -12,7 +12,7 @@ from tests.detect.tracer import activity
 
 from ckptprof.detect.pipeline import Detector
 from ckptprof.model import Checkpoint, Kind
-from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo, Sample, ThreadTime
+from ckptprof_collectors.samples import FileScan, OperationKind, ProcessIo, Sample, ThreadSample, ThreadTime
 
 LEVELS = pytest.mark.parametrize("trace", [False, True])
 
@@ -440,6 +440,26 @@ def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
     stage.write(trainer, "/run/model_step100.pt", 4.0, 0.8, 200 * MIB)
     stage.read(other, "/run/model_step100.pt", 6.0, 0.4, 200 * MIB, from_disk=False)
     stage.write(other, f"/run/other/{path}", 6.4 + pause_s, 0.3, size, magic=None)
+
+    assert [one.kind for one in stage.play(40)] == kinds
+
+
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(
+    ("waited", "kinds"), [(0.8, [Kind.SAVE, Kind.COPY]), (0.4, [Kind.SAVE, Kind.RESTORE, Kind.SAVE])]
+)
+def test_who_waits_for_a_cpu_converts_for_longer(waited: float, kinds: list[Kind], *, trace: bool) -> None:
+    """Five seconds after the read, on a busy host, of which it computes only one; who computes three may train."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    other = stage.process(200, program="convert.py", parent_pid=100, is_fork=False, born_s=5.0, exit_s=18.0)
+    stage.write(trainer, "/run/model_step100.pt", 4.0, 0.8, 200 * MIB)
+    stage.read(other, "/run/model_step100.pt", 6.0, 0.4, 200 * MIB, from_disk=False)
+    stage.write(other, "/run/other/model_step100.bin", 11.4, 0.3, 50 * MIB, magic=None)
+    for tenth in range(50, 120):
+        ran_ns, waited_ns = (int(share * (tenth - 50) * SECOND_NS / 10) for share in (1 - waited, waited))
+        used = ran_ns, waited_ns, ran_ns // 10**7, 0, 0, None
+        stage.extra.append((tenth / 10, ThreadSample(200, 2000, 200, "python3", *used, "R", None, None)))
 
     assert [one.kind for one in stage.play(40)] == kinds
 

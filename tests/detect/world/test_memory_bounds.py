@@ -17,6 +17,7 @@ from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
+from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory
 from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof_collectors.samples import (
@@ -166,6 +167,14 @@ def test_what_is_kept_of_a_trainer_is_bounded() -> None:
     for pid in range(1000):
         book.ingest(frame(2000 * SECOND_NS, 0, ThreadTime(pid + 1000, 1, 1, 0, 1, 1)))
     assert sum(book.is_known((pid + 1000, 1)) for pid in range(1000)) == 512
+
+
+def test_what_a_history_takes_besides_its_samples_is_known() -> None:
+    """A thousand connections have one each."""
+    book: CounterHistories[tuple[int, int]] = CounterHistories(lambda: CounterHistory(1), limit=1000)
+    for number in range(1000):
+        book.touch((number, 10_000 + number)).add(number, (number,))
+    assert book.retained_bytes == pytest.approx(deep_bytes(book), rel=0.2)
 
 
 def test_what_is_known_of_processes_is_bounded() -> None:

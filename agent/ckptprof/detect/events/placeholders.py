@@ -168,9 +168,7 @@ class Copies:
 
 
 def _is_same_copy(read: _CopySide, written: _CopySide) -> bool:
-    """Match two sides of one copy: at the same time, with as many bytes, the same names, or as observed."""
+    """Match two sides of one copy: as observed, or at the same time with as many bytes or the same names."""
     apart_ns = max(read.start_ns, written.start_ns) - min(read.end_ns, written.end_ns)
-    if apart_ns > LOOSE_GAP_NS:
-        return False
     is_alike = is_similar_size(read.copy.bytes, written.copy.bytes) or not read.names.isdisjoint(written.names)
-    return is_alike or written.copy.path in read.other_paths
+    return written.copy.path in read.other_paths or (is_alike and apart_ns <= LOOSE_GAP_NS)

@@ -29,7 +29,7 @@ from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded, K
 SECOND_NS = 1_000_000_000
 UNOBSERVED = (1 << 64) - 1  # stands for None, which an array cannot store
 MAX_HISTORY_BYTES = 1 << 17  # of one history
-_EMPTY_HISTORY_BYTES = 900  # of an empty history, with its entry in a mapping
+_EMPTY_HISTORY_BYTES = 700  # of a history besides its samples, with its entry in a mapping
 _SPACING_FACTOR = 8  # distance of two samples = age * this / maximum number of samples
 _MIN_IMPROVEMENT = 1.02  # smaller improvements are not recorded: they would be a long list
 _STEADY_DEVIATION = 0.2  # deviation from the median of a steady rate

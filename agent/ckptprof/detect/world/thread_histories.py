@@ -125,11 +125,8 @@ class ThreadHistories:
 
     def was_last_in(self, process: ProcessKey, word: str, since_ns: int) -> bool:
         """Whether the last sample since then of any thread found it in a class of calls."""
-        place = _PLACES[word]
-        return any(
-            one.last_ns >= since_ns and one.was_in(len(one) - 1, place)
-            for one in self._threads.get(process, {}).values()
-        )
+        found = self._threads.get(process, {}).values()
+        return any(one.last_ns >= since_ns and one.was_in(len(one) - 1, _PLACES[word]) for one in found)
 
     def state_end_ns(self, process: ProcessKey, word: str, from_ns: int) -> int | None:
         """Time of the last sample in an unbroken series in a class of calls, from about a time on; None: none."""
@@ -225,6 +222,11 @@ class ThreadHistories:
             samples=sum(states.values()),
             samples_by_state=states,
         )
+
+    def runqueue_ns(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
+        """Time in which the main thread waited for a CPU; 0 if not observed."""
+        usage = self.usage(process, process[0], start_ns, end_ns)
+        return usage.runqueue_ns or 0 if usage else 0
 
     def _split(self, on_cpu_ns: float | None, user: float, system: float) -> tuple[float | None, float | None]:
         if on_cpu_ns is None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, MAX_POINTS
+from ckptprof.detect.tolerances import AT_ONCE_NS, MAX_FILES, MAX_POINTS
 from ckptprof.detect.world.bounded import MAX_ENTRIES, MAX_RECENT, Bounded
 from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistory, TimedCounters, interpolated
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -31,7 +31,6 @@ _USUAL_NS = 5_000_000_000  # before that it may have imported, read or evaluated
 _MIN_OBSERVED_NS = 500_000_000
 _WAKES_PER_SECOND = 1.0  # a second
 _BLOCKED_SHARE = 0.05
-_MAX_FRAMES = 4096  # shared, 0.4 KB each
 _MAX_GPUS = 16  # of one process
 _MAX_CACHED_STRETCHES = 8192  # cached, 0.2 KB each
 
@@ -119,7 +118,7 @@ class TrainingThreads:
 
     def _with_shared_frames(self, sample: StackSample) -> StackSample:
         """Return a sample whose frames are those of earlier samples: of a profile most are equal."""
-        if len(self._frames) > _MAX_FRAMES:
+        if len(self._frames) > MAX_FILES:
             self._frames.clear()
         share = self._frames.setdefault
         return replace(sample, threads=tuple(

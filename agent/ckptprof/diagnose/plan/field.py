@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-_GIB = 1 << 30
+from ckptprof.units import GIB
 
 
 class PublishedRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +35,9 @@ class PublishedWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WRITES = (
-    PublishedWrite(model="70B", size_bytes=912 * _GIB, bytes_per_second=70 * _GIB),
-    PublishedWrite(model="405B", size_bytes=5_288 * _GIB, bytes_per_second=156 * _GIB),
-    PublishedWrite(model="1T", size_bytes=17_997 * _GIB, bytes_per_second=294 * _GIB),
+    PublishedWrite(model="70B", size_bytes=912 * GIB, bytes_per_second=70 * GIB),
+    PublishedWrite(model="405B", size_bytes=5_288 * GIB, bytes_per_second=156 * GIB),
+    PublishedWrite(model="1T", size_bytes=17_997 * GIB, bytes_per_second=294 * GIB),
 )
 
 

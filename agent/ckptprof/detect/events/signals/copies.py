@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ckptprof.detect.events.event_context import EventContext
-from ckptprof.detect.events.grouping import LOOSE_GAP_NS
+from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.signal_values import SignalMatch
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
@@ -71,16 +71,23 @@ def _find_converted(event: EventContext) -> list[Transfer]:
 
     A base model that is read beside such a save, to make one of both, is a source as well.
     """
-    since_ns, until_ns = (LOOSE_GAP_NS, 0) if event.writes else (0, LOOSE_GAP_NS)
+    since_ns, until_ns = (CERTAIN_GAP_NS, 0) if event.writes else (0, CERTAIN_GAP_NS)
     window = event.start_ns - since_ns, event.end_ns + until_ns
     nearby = event.transfers_between(*window, writes=not event.writes)
-    others = [one for one in nearby if one.file not in event.own_files]
+    others = [one for one in nearby if one.file not in event.own_files and _is_at_once(event, one)]
     sources = others if event.writes else {*event.parts, *event.transfers_between(*window, writes=False)}
     saved = [one for one in sources if event.is_made_by_others(one.path)]
     saved_bytes = sum(one.size_in_use for one in saved)
     if event.writes:
         return saved if saved_bytes >= LITTLE_SHARE * event.bytes else []
     return others if 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in others) else []
+
+
+def _is_at_once(event: EventContext, other: Transfer) -> bool:
+    """Compare the pause between both, less what the process waited for a CPU: others may load the host."""
+    pause = (other.data_span[1], event.start_ns) if event.writes else (event.end_ns, other.data_span[0])
+    waited_ns = event.world.threads.runqueue_ns(other.process, *pause)
+    return pause[1] - pause[0] - waited_ns <= LOOSE_GAP_NS
 
 
 def _is_of_another_step(part: Transfer, other: Transfer) -> bool:
@@ -157,11 +164,11 @@ def _flow_of(event: EventContext) -> _Flow | None:
     start_ns, end_ns, own, known = event.start_ns, event.end_ns, event.own_files, event.known.transfers
     if level_of(event.parts) is Level.TRACE:
         return _flow_by_file(event)
-    if event.writes:
-        if any(known.openings.may_have_been_read(file, start_ns, end_ns + AT_ONCE_NS) for file in own):
-            return None  # by any process
-        if any(transfer.file in own for transfer in event.transfers_between(start_ns, end_ns, writes=False)):
-            return None
+    if event.writes and (
+        any(known.openings.may_have_been_read(file, start_ns, end_ns + AT_ONCE_NS) for file in own)  # by any process
+        or any(transfer.file in own for transfer in event.transfers_between(start_ns, end_ns, writes=False))
+    ):
+        return None
     opened = [one for one in event.parts if not one.is_mapped]
     start_ns = min([start_ns - (AT_ONCE_NS if event.writes else 0), *(one.first_ns for one in opened)])
     end_ns = max([end_ns, *(one.last_ns for one in opened)])  # one call may copy all: its bytes are counted at its end
@@ -193,13 +200,7 @@ def _flow_by_file(event: EventContext) -> _Flow:
 
 
 def _bytes_within(transfer: TracedTransfer, window: tuple[int, int]) -> int:
-    transferred = 0
-    for low_ns, high_ns, size, *_ in transfer.points:
-        if window[0] <= low_ns and high_ns <= window[1]:
-            transferred += size
-        elif low_ns <= window[1] and high_ns >= window[0]:
-            transferred += share_within(size, (low_ns, high_ns), window)
-    return transferred
+    return sum(share_within(size, (low_ns, high_ns), window) for low_ns, high_ns, size, *_ in transfer.points)
 
 
 def _flow_by_counters(event: EventContext, start_ns: int, end_ns: int) -> _Flow:

@@ -45,7 +45,6 @@ _Endpoint = tuple[ProcessKey, str, int, str]  # owner, remote address and port, 
 _ProcessAndPort = tuple[ProcessKey, int, bool]  # owner, remote port (0: all ports without stores), "sends"
 _LETTERS = str.maketrans("0123456789", "abcdefghij")  # all members of a series have one shape: digits become letters
 _NO_FILE = (0, 0)
-MOST_RANKS = 32  # on this host: the sampler cannot assign sockets to more processes
 
 
 class _StretchKey(NamedTuple):
@@ -221,8 +220,8 @@ class SentTransfers:
             return False
         if sample.remote not in {sample.local, "::1"} and not sample.remote.startswith("127."):
             return False
-        if len(self._world.jobs.local_living_ranks(process)) > MOST_RANKS:
-            return False
+        if len(self._world.jobs.local_living_ranks(process)) > MAX_PER_ITEM:
+            return False  # the sampler assigns sockets to no more processes
         self._called_ports[process, sample.remote, sample.port] = (
             None  # only polling shows which end opened a connection
         )
