@@ -42,6 +42,7 @@ _RESTARTS_NOTE = (
     "worked out from the steps of the next save. -: not observed."
 )
 _GAP_NOTE = "*: nothing was recorded for a part of WAITING; the job may have ended later."
+_OVER_NOTE = "STEP 0: from no save, it started over."
 
 
 class RestartsDocument(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,14 +291,16 @@ def render_restarts(jobs: Sequence[JobRestarts], *, width: int, colour: bool, zo
     """Return the restarts of each job as text that ends in a newline."""
     lines: list[str] = []
     for job in jobs:
-        offset = units.fixed_zone(job.restarts[-1].restored_ns, zone)
+        offset = units.fixed_zone(job.restarts[-1].seen_ns, zone)
         title = f"What restarts cost {shorten_end(named(job.job), _JOB_CELLS)}"
         lines += [*(paint(line, "bold", colour=colour) for line in wrap(title, width))]
         lines += [*facts(_totals(job), width, colour=colour, indent="  "), ""]
         lines += [*render_table([_restart_cells(one, offset) for one in job.restarts], width, colour=colour), ""]
         if len(job.months) > 1:
             lines += [*render_table([_month_cells(one) for one in job.months], width, colour=colour), ""]
-    notes = [_RESTARTS_NOTE, *[_GAP_NOTE] * any(one.in_gap for job in jobs for one in job.restarts)]
+    every = [one for job in jobs for one in job.restarts]
+    notes = [_RESTARTS_NOTE, *[_OVER_NOTE] * any(one.save is None for one in every)]
+    notes += [_GAP_NOTE] * any(one.in_gap for one in every)
     return "\n".join([*lines, *(paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)), ""])
 
 

@@ -169,17 +169,18 @@ def measure(
     if not saves:
         return None
     job = max(saves, key=lambda save: save.start_ns).job
-    own = [save for save in saves if save.job == job]
-    started = [c for c in checkpoints if c.kind is Kind.SAVE and c.job == job]
-    restores = [c for c in figures.complete(checkpoints) if c.kind is Kind.RESTORE and c.job == job]
-    restarted = next((one for one in find_restarts(checkpoints, lives, gaps) if one.job == job), None)
+    restarted = next((one for one in find_restarts(checkpoints, lives, gaps) if job in one.names), None)
+    names = {job} if restarted is None else {job, *restarted.names}
+    own = [save for save in saves if save.job in names]
+    started = [c for c in checkpoints if c.kind is Kind.SAVE and c.job in names]
+    restores = [c for c in figures.complete(checkpoints) if c.kind is Kind.RESTORE and c.job in names]
     cost, costs = _blocked(own)
     many = plural(len(own), "save")
     return MeasuredFigures(
         job=job,
         saves=len(own),
         costs=costs,
-        other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - {job}),
+        other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - names),
         may_be_async=any(save.mode is not Mode.SYNC for save in own),
         ranks=max((save.ranks for save in own if save.ranks), default=None),
         size=_median(figures.of_all(own, lambda one: float(one.bytes)), f"size of {many}"),
@@ -208,7 +209,7 @@ def _failures(job: JobRestarts | None) -> SourcedFigure | None:
 def _restart(job: JobRestarts | None) -> SourcedFigure | None:
     """Return the seconds without training of a restart, without the restore; None if no end of a process is known."""
     every = () if job is None else (one for one in job.restarts if not one.in_gap)
-    known = [one.down_seconds - one.restoring_seconds for one in every if one.down_seconds is not None]
+    known = [one.down_seconds - (one.restoring_seconds or 0.0) for one in every if one.down_seconds is not None]
     return _median(known, f"of {plural(len(known), 'restart')} until the first step, without the restore")
 
 
