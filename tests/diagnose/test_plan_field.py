@@ -7,7 +7,7 @@ from tests.diagnose.test_plan_measured import SECOND, checkpoint
 
 from ckptprof.diagnose.plan import field
 from ckptprof.diagnose.plan.basis import GivenFigures, Origin, measure
-from ckptprof.diagnose.plan.checkpoint_plan import plan
+from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan
 from ckptprof.model import Checkpoint, Gap, Interval, Kind, Writer
 from ckptprof.report.plan import render
 
@@ -99,6 +99,51 @@ def test_own_restarts_go_before_published_rates() -> None:
     fewer = measure([one for n in range(3) for one in _life(n * 1000, pid=100 + n)])
     assert plan(GivenFigures(gpus=8), fewer).basis.mttf.origin is Origin.ASSUMED
     assert made.basis.restart.origin is Origin.ASSUMED
+
+
+def test_drives_wear_off() -> None:
+    """233 saves of 5 TB a day, on drives rated for five years of one drive write a day."""
+    made = plan(GivenFigures(size_bytes=5e12, gpus=24_000, capacity_bytes=1e16))
+    assert made.wear is not None
+    assert made.wear.drive_writes_per_day == pytest.approx(0.1165)
+    assert made.wear.years == pytest.approx(42.92, abs=0.01)
+    assert "Endurance 0.117 drive writes a day of 10.0 PB: drives rated for 1 a day" in _words(made)
+    assert "are enough for 42.9 years" in _words(made)
+    less = plan(GivenFigures(size_bytes=5e12, gpus=24_000, capacity_bytes=5e14))
+    assert "2.33 drive writes a day of 500 TB: drives rated for 1 a day over 5 years (assumed) are worn out " in _words(
+        less
+    )
+    assert plan(GivenFigures(size_bytes=5e12, gpus=24_000)).wear is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "keep", "many", "text"),
+    [
+        (
+            {"path": "/ckpt/{}", "files": 512},
+            None,
+            100_000,
+            "512 files in one save at most; 100,000 saves side by side",
+        ),
+        ({"path": "/ckpt/{}", "files": 512}, 3, None, "Entries 512 files in one save at most Notes"),
+        ({"path": "/ckpt", "files": 512}, None, None, "Entries 512 files in one save at most Notes"),
+        ({"path": "/ckpt", "files": 150_000}, 3, None, "150,000 files in one save at most; more than 100,000 in one"),
+    ],
+)
+def test_entries_of_directories(changes: dict[str, object], keep: int | None, many: int | None, text: str) -> None:
+    """Files of a save, and saves in a directory, which grow if each has a path of its own and all are kept."""
+    path = str(changes["path"])
+    saves = [checkpoint(n * 100, **{**changes, "path": path.format(n), "stall_ns": SECOND}) for n in range(3)]
+    made = plan(GivenFigures(mttf_seconds=1e5, keep=keep), measure(saves))
+    assert made.entries is not None
+    assert made.advice is not None
+    assert made.entries.many_after_seconds == (many if many is None else many * made.advice.interval_seconds)
+    assert text in _words(made)
+    assert plan(GivenFigures(mttf_seconds=1e5), measure([checkpoint(0, stall_ns=SECOND)])).entries is None
+
+
+def _words(made: CheckpointPlan) -> str:
+    return " ".join(render(made, width=200, colour=False).split())
 
 
 def test_a_restart_takes_as_long_as_recorded_ones() -> None:

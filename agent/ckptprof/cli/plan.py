@@ -96,6 +96,9 @@ Directory = Annotated[
     str | None, typer.Option("--path", metavar="DIR", help="A directory: the plan shows when its file system is full.")
 ]
 Free = Annotated[float | None, _figure("--free", "SIZE", typed_values.size, "Free space, instead of --path: 100TB.")]
+Capacity = Annotated[
+    float | None, _figure("--capacity", "SIZE", typed_values.size, "Size of all drives, for their endurance: 10PB.")
+]
 Keep = Annotated[
     int | None, _figure("--keep", "N", typed_values.whole, "Number of checkpoints to retain. Default: all.")
 ]
@@ -126,6 +129,7 @@ def command(  # each argument is an option of the command line
     read: Read = None,
     path: Directory = None,
     free: Free = None,
+    capacity: Capacity = None,
     keep: Keep = None,
     grace: Grace = None,
     gpu_hour: GpuHour = None,
@@ -160,6 +164,7 @@ def command(  # each argument is an option of the command line
         write_bytes_per_second=write,
         read_bytes_per_second=read,
         free_bytes=_free(path, free),
+        capacity_bytes=capacity,
         keep=keep,
         notice_seconds=grace,
         gpu_hour_price=gpu_hour,

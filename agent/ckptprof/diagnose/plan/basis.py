@@ -60,6 +60,7 @@ class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
     write_bytes_per_second: float | None = None
     read_bytes_per_second: float | None = None
     free_bytes: float | None = None
+    capacity_bytes: float | None = None  # of the drives
     keep: int | None = None
     notice_seconds: float | None = None  # from the signal until the job is killed
     gpu_hour_price: float | None = None
@@ -82,6 +83,7 @@ _RANGES: Mapping[str, tuple[str, float, float]] = {
     "write_bytes_per_second": ("--write", 1, 1e18),
     "read_bytes_per_second": ("--read", 1, 1e18),
     "free_bytes": ("--free", 0, 1e24),
+    "capacity_bytes": ("--capacity", 1, 1e24),
     "keep": ("--keep", 1, 1e9),
     "notice_seconds": ("--grace", 1e-3, _CENTURIES),
     "gpu_hour_price": ("--gpu-hour", 1e-6, 1e12),
@@ -155,6 +157,8 @@ class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
     restore: SourcedFigure | None = None
     mttf: SourcedFigure | None = None  # between restarts
     restart: SourcedFigure | None = None
+    files: int | None = None  # of a save at most; None: none was saved to files
+    has_own_paths: bool = False  # whether each save has a path of its own
     whole_seconds: tuple[float, ...] = ()  # of each save, from when training stopped for it until it was complete
 
 
@@ -174,6 +178,7 @@ def measure(
     own = [save for save in saves if save.job in names]
     started = [c for c in checkpoints if c.kind is Kind.SAVE and c.job in names]
     restores = [c for c in figures.complete(checkpoints) if c.kind is Kind.RESTORE and c.job in names]
+    paths = [save.path for save in own if save.path is not None]
     cost, costs = _blocked(own)
     many = plural(len(own), "save")
     return MeasuredFigures(
@@ -193,6 +198,8 @@ def measure(
         ),
         mttf=_failures(restarted),
         restart=_restart(restarted),
+        files=max((save.files for save in own if save.path is not None), default=None),
+        has_own_paths=len(set(paths)) == len(paths) > 1,
         whole_seconds=tuple(max(figures.duration_seconds(c), figures.stall_seconds(c) or 0.0) for c in own),
     )
 
