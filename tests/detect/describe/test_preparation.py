@@ -98,3 +98,11 @@ def test_a_thread_that_writes_for_it_starts_a_little_later() -> None:
 
     assert prepared(*parts, first=6.5, skip=2) == [pytest.approx((5, 6), abs=0.125)]
     assert prepared(*parts, first=6.5) == []
+
+
+def test_places_not_told_apart_show_nothing() -> None:
+    """A preparation that fills nearly all of the time between two saves is most of the early time as well."""
+    copies = [(SAVE, ("pack", "train.py", 20 + (line % 2 and line >= 24))) for line in range(72)]
+    copying = [(1 + at / 8, 1 + (at + 1) / 8, place) for at, place in enumerate(copies)]
+
+    assert prepared((0, 1, TRAINS), *copying, (10, 10.5, WRITES), (10.5, 12, TRAINS), first=10) is None

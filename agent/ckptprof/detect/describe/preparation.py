@@ -63,12 +63,16 @@ class Profile:
             between_ns = (at_ns + later_ns) // 2
             if not is_usual:
                 run = at_ns, run[1] if run is not None else first_ns if later_ns == first_ns else between_ns
-            elif run is not None:
-                return [(between_ns, run[1])]
-            elif first_ns - at_ns > skip_ns:
-                return []
+            elif run is not None or first_ns - at_ns > skip_ns:
+                found = [] if run is None else [(between_ns, run[1])]
+                return found if self._trains_before(at_ns) else None
             later_ns, later_place = at_ns, place
         return None
+
+    def _trains_before(self, until_ns: int) -> bool:
+        """Whether it was at usual places since the last save: else these are not told apart from a preparation."""
+        usual = [self._is_usual(place) for at_ns, place in self._places if self._since_ns < at_ns < until_ns]
+        return usual.count(False) * 4 <= len(usual)
 
     def _is_usual(self, place: Place) -> bool | None:
         """Whether it trains there; None if unknown.

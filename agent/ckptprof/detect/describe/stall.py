@@ -129,11 +129,8 @@ def classify_stall(candidate: Candidate, known: Knowledge) -> Stall:
     with_mode = [one for one in verdicts if mode is None or one.mode is not None]
     limitations = tuple(dict.fromkeys(sentence for one in with_mode for sentence in one.limitations))
     if mode is Mode.ASYNC:  # one rank may pause for its own reasons
-        blocked_verdicts = (
-            blocked_verdicts[(len(blocked_verdicts) - 1) // 2 :][:1]
-            if len(blocked_verdicts) * 2 > len(verdicts)
-            else []
-        )
+        is_known = len(blocked_verdicts) * 2 > len(verdicts)
+        blocked_verdicts = blocked_verdicts[(len(blocked_verdicts) - 1) // 2 :][:1] if is_known else []
     stall_ns, blocked, awaited = blocked_verdicts[-1] if blocked_verdicts else (None, (), leading.awaited)
     has_mode = candidate.writes and mode is not None
     waited = known.history.awaited_span(candidate.job, candidate.start_ns) if has_mode else None
@@ -257,15 +254,16 @@ def _classify_sole_writer(
 
 
 def _is_packing(span: Span, candidate: Candidate, known: Knowledge) -> bool:
-    """Whether other processes of its job read what it had saved while a rank paused: they pack or send it."""
+    """Whether others of its job read what it had saved while a rank paused: they pack or send it, or convert it."""
     files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
-    read = (
-        one.size_in_use
-        for process in known.world.histories
-        if process not in candidate.processes and jobs.job_of(process) == candidate.job
-        for one in recent.readings_of(process, files, span)
-    )
-    return sum(read) >= LITTLE_SHARE * candidate.bytes
+    carried_bytes = 0
+    for process in (one for one in known.world.histories if jobs.job_of(one) == candidate.job):
+        if process not in candidate.processes and (read := recent.readings_of(process, files, span)):
+            made = recent.transfers_between(process, *span, writes=True)
+            read_bytes, made_bytes = (sum(one.size_in_use for one in some) for some in (read, made))
+            converts = 0 < made_bytes < MOST_SHARE * read_bytes and not jobs.is_tool(process)
+            carried_bytes += 0 if converts else read_bytes
+    return carried_bytes >= LITTLE_SHARE * candidate.bytes
 
 
 def _in_kernel_after(trainer: ProcessKey, activity: TrainingActivity, known: Knowledge) -> list[Span]:
@@ -332,14 +330,12 @@ def _classify_alongside(
     roles = [role for role in ("child", "daemon") if role in group.roles.values()]
     writer_text = f"a {roles[0]} process" if roles else "another thread" if group.other_threads.spans else "its process"
     others_spans = merged([*group.other_threads.spans, *group.unknown_threads.spans], _GAP_IN_SAVE_NS)
-    own_spans = (
-        [] if activity.was_gpu_busy(group.main_thread.spans) else group.main_thread.spans
-    )  # under polling the writer is likely, not certain
+    # under polling the writer is likely, not certain
+    own_spans = [] if activity.was_gpu_busy(group.main_thread.spans) else group.main_thread.spans
     mostly_own = bool(own_spans) and group.main_thread.bytes * 2 > group.bytes
     blocked = activity.blocked_spans(others_spans, by_child=bool(roles))
-    hidden = (
-        group.unknown_threads.bytes * 2 > group.bytes and not activity.is_observed
-    )  # it may be the thread that continued
+    # it may be the thread that continued
+    hidden = group.unknown_threads.bytes * 2 > group.bytes and not activity.is_observed
     if (
         blocked is None
         and own_spans
@@ -355,35 +351,31 @@ def _classify_alongside(
         blocked, awaited = _split_final_wait(blocked, others_spans, until_ns)
     still = merged([*merged(own_spans, _GAP_IN_SAVE_NS if mostly_own else 0), *(blocked or [])])
     is_certain = activity.is_observed or activity.waited_for_child
-    copied = (
-        [] if group.has_staging or mostly_own else activity.copy_spans(first_ns, group.bytes, long_before=bool(roles))
-    )
+    copied: list[Span] | None = []
+    if not group.has_staging and not mostly_own:
+        copied = activity.copy_spans(first_ns, group.bytes, long_before=bool(roles))
     trained_on = _trained_alongside(activity, others_spans, still, mostly_own=mostly_own)
     again_ns = copied[-1][0] - copied[-2][1] if copied and len(copied) > 1 else 0  # trained, until it had to wait
     trained_on = trained_on or (activity.has_gpu_activity and again_ns > AT_ONCE_NS)
     whole = merged([*own_spans, *others_spans]) if mostly_own else others_spans
-    left_little = mostly_own and (
-        blocked is None or group.other_threads.bytes < LITTLE_SHARE * group.bytes
-    )  # others did it
-    if left_little or (length(clip(still, whole)) * 2 >= max(1, length(whole)) and not trained_on):
+    others_did_little = blocked is None or group.other_threads.bytes < LITTLE_SHARE * group.bytes
+    if (mostly_own and others_did_little) or (
+        length(clip(still, whole)) * 2 >= max(1, length(whole)) and not trained_on
+    ):
         ends = [end_ns for end_ns in (until_ns, group.helpers_ended_ns) if end_ns is not None]
         adjacent = activity.still_around(still, min(ends, default=None))
         still = merged([*still, *activity.unusual_pauses_between(still), *adjacent, *group.start_spans])
         if activity.saves_in_background and not mostly_own:
-            text = (
-                f"a library wrote it in the background, and the training thread waited for that: {activity.observation}"
-            )
+            text = "a library wrote it in the background, and the training thread waited for that: "
+            text += activity.observation
             return _TrainerStall(
                 group.bytes, Mode.ASYNC, length(still), text, (_COPY_LIMITATION,), still, still, is_certain
             )
-        text = (
-            f"{writer_text} wrote, and the training thread waited: {activity.observation or 'it wrote a part itself'}"
-        )
+        observed = activity.observation or "it wrote a part itself"
+        text = f"{writer_text} wrote, and the training thread waited: {observed}"
         return _TrainerStall(group.bytes, Mode.SYNC, length(still), text, (), still, still, is_certain)
-    text = (
-        f"{writer_text} wrote, while the training thread went on: "
-        f"{_AS_PREVIOUS_SAVE if is_undecided else activity.observation}"
-    )
+    observed = _AS_PREVIOUS_SAVE if is_undecided else activity.observation
+    text = f"{writer_text} wrote, while the training thread went on: {observed}"
     if copied is None or (is_undecided and not copied):
         return _TrainerStall(
             group.bytes, Mode.ASYNC, None, text, (_UNKNOWN_LIMITATION,), is_certain=is_certain, awaited=awaited

@@ -138,9 +138,8 @@ class TrainingActivity:
             if self.start_ns - _EDGE_NS <= one.at_ns <= self.end_ns + _EDGE_NS:
                 state = classify_thread(main_frames(one), usual_stacks, sleeps=main_sleeps(one))
                 inside = self.start_ns <= one.at_ns <= self.end_ns - _EDGE_NS
-                if state is not None and (
-                    inside or state != "training"
-                ):  # at its edges that is no evidence for the rest
+                # at its edges training is no evidence for the rest
+                if state is not None and (inside or state != "training"):
                     found.append((one.at_ns, state))
                 self.saves_in_background = self.saves_in_background or saves_in_background(one)
         self.saves_in_background = self.saves_in_background and not any(
@@ -199,9 +198,8 @@ class TrainingActivity:
             blocked = self._blocked_by_rhythm(stretches, frames, waits)
         self.waited_for_child = bool(waits) and length(clip(waits, frames)) * 2 >= length(frames)
         if self.waited_for_child:
-            self.observation = ", and ".join(
-                filter(None, (self.observation, "it was sampled waiting for a child process to end"))
-            )
+            observed = (self.observation, "it was sampled waiting for a child process to end")
+            self.observation = ", and ".join(filter(None, observed))
         if blocked is None and not self.waited_for_child:
             return None
         return clip(merged([*(blocked or []), *waits]), frames)
@@ -297,9 +295,8 @@ class TrainingActivity:
             stirs = MANY * seconds + (_HARDLY_SHARE * usual if hardly else 0.0)
             in_save = overlap_ns(one[:2], [(self.start_ns, self.end_ns)]) > 0  # it left its rhythm for it alone
             return True if one.slices <= max(1.0, stirs) or (in_save and self._runs_as_usual_around) else None
-        least = (
-            RUNNING_SHARE if one.slices >= RUNNING_SHARE * usual else _RUNNING_RARELY_WAKING_SHARE
-        )  # it may have computed, then waited
+        # it may have computed, then waited
+        least = RUNNING_SHARE if one.slices >= RUNNING_SHARE * usual else _RUNNING_RARELY_WAKING_SHARE
         return False if one.share >= least * rhythm.share and not self._spins else None
 
     def _is_still_to_the_end(self, since_ns: int) -> bool:
