@@ -140,22 +140,27 @@ def _jobs(checkpoints: Iterable[Checkpoint]) -> list[_Job]:
     every = list({id(job): job for job in jobs.values()}.values())
     for job in every:  # without what another job begins with
         job.starts = [pair for pair in job.starts if jobs.get(_name(pair[0]), job) is job]
-    for job in every:
-        _take_detours(job, every)
+    _take_detours(every)
     return [job for job in every if job.saves]
 
 
-def _take_detours(job: _Job, every: Iterable[_Job]) -> None:
-    """Move saves that the same program made to the same folder between a save of a job and the restore of this save."""
-    for restore, save in [pair for pair in job.starts if pair[0].kind is Kind.RESTORE]:
-        for other in every:
-            if other.saves and save is not None and save.start_ns < other.saves[0].start_ns < restore.start_ns:
-                first, last = other.saves[0], other.saves[-1]
-                is_same = _title(first) == _title(restore) and _folder(first) == _folder(save) is not None
-                if other is not job and is_same and last.start_ns < restore.start_ns:
+def _take_detours(every: Sequence[_Job]) -> None:
+    """Give a job the saves of its program to its folder, between a save and the restore of this save."""
+    alike: dict[tuple[str, str | None], list[_Job]] = {}
+    for job in every:
+        for first in job.saves[:1]:
+            alike.setdefault((_title(first), _folder(first)), []).append(job)
+    for job in every:
+        for restore, save in list(job.starts):
+            if save is None or save.path is None:
+                continue
+            for other in alike.get((_title(restore), _folder(save)), ()):
+                others_ns = [one.start_ns for one in other.saves]
+                if other is not job and others_ns and save.start_ns < others_ns[0] <= others_ns[-1] < restore.start_ns:
+                    starts = [*job.starts, *other.starts, (other.saves[0], None)]
+                    job.starts = sorted(starts, key=lambda pair: pair[0].start_ns)
                     job.saves = sorted([*job.saves, *other.saves], key=lambda one: one.start_ns)
-                    job.starts = sorted([*job.starts, (first, None)], key=lambda pair: pair[0].start_ns)
-                    other.saves = []
+                    other.saves, other.starts = [], []
 
 
 def _add_save(job: _Job, save: Checkpoint) -> None:
