@@ -7,8 +7,8 @@ from tests.diagnose.test_plan_measured import SECOND, checkpoint
 
 from ckptprof.diagnose.plan import field
 from ckptprof.diagnose.plan.basis import GivenFigures, Origin, measure
-from ckptprof.diagnose.plan.checkpoint_plan import plan
-from ckptprof.model import Checkpoint, Kind, Writer
+from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan
+from ckptprof.model import Checkpoint, Gap, Interval, Kind, Writer
 from ckptprof.report.plan import render
 
 GIB = 1 << 30
@@ -89,12 +89,79 @@ def _life(begin: int, pid: int) -> list[Checkpoint]:
 
 
 def test_own_restarts_go_before_published_rates() -> None:
-    """Three restarts in 3,204 s; what evaluation reads between two saves of one process is none."""
+    """Three in the 3,104 s since the first save; what evaluation reads between two saves of one process is none."""
     lives = [one for n in range(4) for one in _life(n * 1000, pid=100 + n)]
     read_back = checkpoint(150, kind=Kind.RESTORE, writers=(Writer(pid=7, comm="eval", bytes=10**9),))
     made = plan(GivenFigures(gpus=8), measure([*lives, read_back]))
-    assert (made.basis.mttf.value, made.basis.mttf.origin) == (3204 / 3, Origin.MEASURED)
-    assert made.basis.mttf.text == "3 restarts in 0.89 h, planned ones included"
+    assert (made.basis.mttf.value, made.basis.mttf.origin) == (3104 / 3, Origin.MEASURED)
+    assert made.basis.mttf.text == "3 restarts in 0.8622 h, planned ones included"
     assert made.rates == ()
     fewer = measure([one for n in range(3) for one in _life(n * 1000, pid=100 + n)])
     assert plan(GivenFigures(gpus=8), fewer).basis.mttf.origin is Origin.ASSUMED
+    assert made.basis.restart.origin is Origin.ASSUMED
+
+
+def test_drives_wear_off() -> None:
+    """233 saves of 5 TB a day, on drives rated for five years of one drive write a day."""
+    made = plan(GivenFigures(size_bytes=5e12, gpus=24_000, capacity_bytes=1e16))
+    assert made.wear is not None
+    assert made.wear.drive_writes_per_day == pytest.approx(0.1165)
+    assert made.wear.years == pytest.approx(42.92, abs=0.01)
+    assert "Endurance 0.117 drive writes a day of 10.0 PB: drives rated for 1 a day" in _words(made)
+    assert "are enough for 42.9 years" in _words(made)
+    less = plan(GivenFigures(size_bytes=5e12, gpus=24_000, capacity_bytes=5e14))
+    assert "2.33 drive writes a day of 500 TB: drives rated for 1 a day over 5 years (assumed) are worn out " in _words(
+        less
+    )
+    assert plan(GivenFigures(size_bytes=5e12, gpus=24_000)).wear is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "keep", "many", "text"),
+    [
+        (
+            {"path": "/ckpt/{}", "files": 512},
+            None,
+            100_000,
+            "512 files in one save at most; 100,000 saves side by side",
+        ),
+        ({"path": "/ckpt/{}", "files": 512}, 3, None, "Entries 512 files in one save at most Notes"),
+        ({"path": "/ckpt", "files": 512}, None, None, "Entries 512 files in one save at most Notes"),
+        ({"path": "/ckpt", "files": 150_000}, 3, None, "150,000 files in one save at most; more than 100,000 in one"),
+    ],
+)
+def test_entries_of_directories(changes: dict[str, object], keep: int | None, many: int | None, text: str) -> None:
+    """Files of a save, and saves in a directory, which grow if each has a path of its own and all are kept."""
+    path = str(changes["path"])
+    saves = [checkpoint(n * 100, **{**changes, "path": path.format(n), "stall_ns": SECOND}) for n in range(3)]
+    made = plan(GivenFigures(mttf_seconds=1e5, keep=keep), measure(saves))
+    assert made.entries is not None
+    assert made.advice is not None
+    assert made.entries.many_after_seconds == (many if many is None else many * made.advice.interval_seconds)
+    assert text in _words(made)
+    assert plan(GivenFigures(mttf_seconds=1e5), measure([checkpoint(0, stall_ns=SECOND)])).entries is None
+
+
+def _words(made: CheckpointPlan) -> str:
+    return " ".join(render(made, width=200, colour=False).split())
+
+
+def test_a_restart_takes_as_long_as_recorded_ones() -> None:
+    """The median from the end of a process to the end of the restore, without the restore; none from a gap."""
+    lives = {100: (-50, 250), 101: (900, 1300), 102: (1940, 3000)}  # 1,000 - 250, 2,000 - 1,300
+
+    def lives_of(pid: int, since_ns: int, until_ns: int) -> list[Interval]:
+        start_ns, end_ns = (round((1_700_000_000 + at) * SECOND) for at in lives[pid])
+        return [Interval(start_ns, end_ns)] if start_ns < until_ns and end_ns > since_ns else []
+
+    saves = [one for n, pid in enumerate(lives) for one in _life(n * 1000, pid=pid)]
+    gap = Gap(saves[2].end_ns, saves[3].start_ns, "killed")
+    every, one = measure(saves, lives_of), measure(saves, lives_of, [gap])
+
+    assert every is not None
+    assert one is not None
+    found = plan(GivenFigures(gpus=8), every).basis.restart
+    assert (found.value, found.origin) == (725.0, Origin.MEASURED)
+    assert found.text == "median of 2 restarts until the first step, without the restore"
+    assert plan(GivenFigures(gpus=8), one).basis.restart.value == 700.0
+    assert plan(GivenFigures(gpus=8, restart_seconds=60), every).basis.restart.origin is Origin.GIVEN

@@ -252,6 +252,7 @@ FOUND = st.builds(
     st.builds(
         GivenFigures, parameters=ANY, size_bytes=ANY, gpus=WHOLE, mttf_seconds=ANY, cost_seconds=ANY,
         duration_seconds=ANY, interval_seconds=ANY, restart_seconds=ANY, step_seconds=ANY, free_bytes=ANY, keep=WHOLE,
+        capacity_bytes=ANY,
     )
     | st.builds(GivenFigures, gpus=st.integers(1, 10**5), interval_seconds=st.none() | st.floats(1e-6, 1e9)),
     st.none() | FOUND,

@@ -56,6 +56,7 @@ def found(
 
 
 LIVES = {1: (-20.0, 130.0), 2: (160.0, 400.0)}
+CHILD = (Writer(pid=9, comm="python", bytes=10**9, role="child"),)
 KILLED = (
     save(100, 0, 1),
     save(200, 52, 1),  # 50 s of training after the one before
@@ -88,12 +89,12 @@ def test_evaluation_beside_the_restarted_job() -> None:
 
 
 def test_share_of_time_well_used() -> None:
-    """From the first save to the end of the last: without redone training, time without training, and stalls."""
+    """From the first sign of life to the end of the last save, without redone and missing training, and stalls."""
     (job,) = found(*KILLED, lives=LIVES)
 
-    assert job.observed_seconds == 299.0
+    assert job.observed_seconds == 319.0
     assert (job.redone_seconds, job.down_seconds, job.blocked_seconds) == (24.0, 65.0, 10.0)
-    assert job.used_share == pytest.approx(1 - 99 / 299)
+    assert job.used_share == pytest.approx(1 - 99 / 319)
     assert [(one.month, one.restarts, one.down_seconds) for one in job.months] == [("2023-11", 1, 65.0)]
 
 
@@ -125,6 +126,40 @@ def test_a_job_that_dies_twice_before_it_saves() -> None:
     assert job.restarts[1].resumed_ns == at(290)
 
 
+def test_a_job_that_starts_over() -> None:
+    """A launcher starts new processes, and they do not restore: all that was learned since the first step is lost."""
+    again = (save(100, 245, 2, job="train.py-1"), save(200, 297, 2, job="train.py-1"))
+    (job,) = found(*KILLED[:3], *again, lives={**LIVES, 1: (-60.0, 130.0)})
+    (one,) = job.restarts
+
+    assert (one.save, one.restore, one.step, one.restoring_seconds) == (None, None, 0, None)
+    assert (one.ended_ns, one.started_ns, one.resumed_ns) == (at(130), at(160), at(195))
+    assert (one.redone_seconds, one.waiting_seconds, one.warming_seconds) == (174.0, 30.0, 35.0)  # -50 to 130
+    assert (one.down_seconds, job.observed_seconds) == (65.0, 349.0)
+
+
+def test_a_life_that_starts_over_between_a_save_and_its_restore() -> None:
+    """What it learned is lost, what the job had learned before is not: it goes on from there."""
+    detour = (save(100, 245, 2), save(200, 297, 2))  # by the same program, ended at 320
+    again = (restore(300, 360, 3), save(400, 420, 3), save(500, 472, 3))
+    lives = {1: (-60.0, 130.0), 2: (160.0, 320.0), 3: (350.0, 600.0)}
+    (job,) = found(*KILLED[:3], *detour, *again, lives=lives)
+
+    assert job.names == ("train.py-1", "train.py-2", "train.py-3")
+    assert [(one.save, one.step) for one in job.restarts] == [(None, 0), (104, 300)]
+    assert [one.redone_seconds for one in job.restarts] == [24.0, 121.0]  # 195 to 320, without two saves
+    assert [one.waiting_seconds for one in job.restarts] == [30.0, 30.0]
+
+
+def test_a_restore_that_was_not_observed() -> None:
+    """The steps of the new processes go on from the last save."""
+    ones = (*KILLED[:3], save(400, 245, 2, job="train.py-1"), save(500, 297, 2, job="train.py-1"))
+    ((one,),) = [job.restarts for job in found(*ones, lives=LIVES)]
+
+    assert (one.save, one.restore, one.step) == (104, None, 300)
+    assert (one.redone_seconds, one.down_seconds, one.resumed_ns) == (24.0, 65.0, at(195))
+
+
 def test_the_save_that_a_restart_goes_on_from_counts() -> None:
     """A save that was cut off, and one that the restart tried in vain, are no state to go on from."""
     cut = save(400, 124, 1, status=Status.INCOMPLETE)
@@ -154,6 +189,14 @@ def test_the_save_that_a_restart_goes_on_from_counts() -> None:
         ((*KILLED[:3], restore(300, 180, 2, path="/ckpt/base.pt"), save(400, 245, 2)), LIVES),
         # in the process that saved
         ((*KILLED[:3], restore(300, 180, 1), save(400, 245, 1)), {1: (-20.0, 400.0)}),
+        # the same program is run again, by another launcher
+        ((*KILLED[:3], save(100, 245, 2)), LIVES),
+        # beside the processes that saved before, or it is not known when they ended
+        ((*KILLED[:3], save(100, 245, 2, job="train.py-1")), {**LIVES, 1: (-20.0, 400.0)}),
+        ((*KILLED[:3], save(100, 245, 2, job="train.py-1")), {2: (160.0, 400.0)}),
+        # an export after the training, and a child that writes
+        ((*KILLED[:3], save(300, 245, 2, job="train.py-1", path="/export/model.pt")), LIVES),
+        ((*KILLED[:3], save(400, 245, 2, job="train.py-1", writers=CHILD)), LIVES),
         # of another job at the same meeting place
         (
             (
@@ -182,10 +225,9 @@ def test_a_job_of_slurm_keeps_its_key() -> None:
 
 def test_saves_of_children_do_not_end_the_job() -> None:
     """A child that writes ends with its save: the end of the trainer is unknown, unless it restored itself."""
-    child = (Writer(pid=9, comm="python", bytes=10**9, role="child"),)
     lives = {**LIVES, 9: (100.0, 106.0)}
-    ((one,),) = [job.restarts for job in found(save(300, 104, 1, writers=child), *KILLED[3:], lives=lives)]
-    ones = (*KILLED[:4], save(400, 245, 2, writers=child), restore(400, 440, 3), save(500, 490, 3, writers=child))
+    ((one,),) = [job.restarts for job in found(save(300, 104, 1, writers=CHILD), *KILLED[3:], lives=lives)]
+    ones = (*KILLED[:4], save(400, 245, 2, writers=CHILD), restore(400, 440, 3), save(500, 490, 3, writers=CHILD))
     (job,) = found(*ones, lives={**lives, 3: (430.0, 600.0)})
 
     assert one.ended_ns is None

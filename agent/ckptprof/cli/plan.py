@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.shared import typed_values
-from ckptprof.cli.shared.database import expand_databases, read_report
+from ckptprof.cli.shared.database import expand_databases, read_database, read_report
 from ckptprof.diagnose.plan.basis import GivenFigures, MeasuredFigures, check, measure
 from ckptprof.diagnose.plan.checkpoint_plan import plan
 from ckptprof.errors import NothingFoundError, StoreError, UsageError
@@ -71,7 +71,7 @@ Duration = Annotated[
 Interval = Annotated[float | None, _figure("--interval", "TIME", typed_values.seconds, "Current save interval: 30m.")]
 Restart = Annotated[
     float | None,
-    _figure("--restart", "TIME", typed_values.seconds, "Time from a failure until a restore starts. Default: 5m."),
+    _figure("--restart", "TIME", typed_values.seconds, "Time that a restart takes, without the restore. Default: 5m."),
 ]
 StepTime = Annotated[
     float | None,
@@ -96,6 +96,9 @@ Directory = Annotated[
     str | None, typer.Option("--path", metavar="DIR", help="A directory: the plan shows when its file system is full.")
 ]
 Free = Annotated[float | None, _figure("--free", "SIZE", typed_values.size, "Free space, instead of --path: 100TB.")]
+Capacity = Annotated[
+    float | None, _figure("--capacity", "SIZE", typed_values.size, "Size of all drives, for their endurance: 10PB.")
+]
 Keep = Annotated[
     int | None, _figure("--keep", "N", typed_values.whole, "Number of checkpoints to retain. Default: all.")
 ]
@@ -126,6 +129,7 @@ def command(  # each argument is an option of the command line
     read: Read = None,
     path: Directory = None,
     free: Free = None,
+    capacity: Capacity = None,
     keep: Keep = None,
     grace: Grace = None,
     gpu_hour: GpuHour = None,
@@ -160,6 +164,7 @@ def command(  # each argument is an option of the command line
         write_bytes_per_second=write,
         read_bytes_per_second=read,
         free_bytes=_free(path, free),
+        capacity_bytes=capacity,
         keep=keep,
         notice_seconds=grace,
         gpu_hour_price=gpu_hour,
@@ -198,11 +203,10 @@ def _free(path: str | None, free: float | None) -> float | None:
 
 def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[MeasuredFigures, int]:
     try:
-        report, code = read_report(expand_databases(dbs), query)
+        found, code = _read(expand_databases(dbs), query)
     except StoreError as error:
         error.hint = _ALTERNATIVE.removeprefix("or ") if error.hint is None else f"{error.hint}, {_ALTERNATIVE}"
         raise
-    found = measure(report.checkpoints)
     if found is None:
         if query.job is None and query.since_ns is None and query.until_ns is None:
             raise NothingFoundError("no complete save is recorded", hint=_ALTERNATIVE.removeprefix("or "))
@@ -211,3 +215,12 @@ def _measured(dbs: list[str] | None, query: CheckpointQuery) -> tuple[MeasuredFi
             hint=f"loosen --since and --job, {_ALTERNATIVE}",
         )
     return found, code
+
+
+def _read(paths: Sequence[str | None], query: CheckpointQuery) -> tuple[MeasuredFigures | None, int]:
+    if len(paths) > 1:  # a pid is one of a node
+        report, code = read_report(paths, query)
+        return measure(report.checkpoints), code
+    with read_database(paths[0]) as reader:
+        report = reader.report(query)
+        return measure(report.checkpoints, reader.lives, report.watched.gaps), 0

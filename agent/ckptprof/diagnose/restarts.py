@@ -5,6 +5,9 @@ of the job ended. Evaluation is none: the trainer lives on, or the process that 
 again. The saves of a job that was restarted go on under the job's name, or to a path that differs in digits only: else
 it is another job that begins with this one's save (fine-tuning).
 
+A restart without a restore is a save under the job's name and to its folder, by a new process, after the others ended.
+It goes on from the last save if its step is higher (the restore was not observed), else it starts over from nothing.
+
 The end of a process is the last change of its counters, its start the first. The first step is worked out from the
 steps of the next save: a step takes as long as between two saves.
 """
@@ -34,28 +37,29 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
     """A job that ended, as planned or not, and went on from a save; null: not observed."""
 
     job: str  # that went on
-    save: Count  # id of the checkpoint that it went on from
-    restore: Count  # id
-    step: Count | None  # of the save
-    saved_ns: int  # epoch nanoseconds, as the next ones: training stopped for the save
+    save: Count | None  # id of the checkpoint that it went on from
+    restore: Count | None  # id
+    step: Count | None  # of the save; 0: it started over
+    saved_ns: int | None  # epoch nanoseconds, as the next ones: training stopped for the save
     ended_ns: int | None  # last sign of life of the first of its processes that ended
-    started_ns: int | None  # first sign of life of a process that restored
-    restoring_ns: int
-    restored_ns: int
+    started_ns: int | None  # first sign of life of its processes
+    restoring_ns: int | None
+    restored_ns: int | None
     resumed_ns: int | None  # first step, worked out from the step of the next save
+    seen_ns: int  # its first restore or save
     in_gap: bool  # nothing was recorded for a time between end and start: it may have ended later
     redone_seconds: Amount | None  # training after the save, without the time that saves blocked
     waiting_seconds: Amount | None  # from the end to the start
     starting_seconds: Amount | None  # from the start to the restore
-    restoring_seconds: Amount
-    warming_seconds: Amount | None  # from the restore to the first step
+    restoring_seconds: Amount | None
+    warming_seconds: Amount | None  # from the restore, or else the start, to the first step
     down_seconds: Amount | None  # from the end to the first step; to the end of the restore if that is not known
 
 
 class MonthOfRestarts(msgspec.Struct, frozen=True, kw_only=True):
     """The restarts of a month."""
 
-    month: str  # UTC, of the restore: 2026-11
+    month: str  # UTC, of the restore or the first save: 2026-11
     restarts: Count
     redone_seconds: Amount  # where observed
     down_seconds: Amount  # where observed
@@ -65,9 +69,10 @@ class JobRestarts(msgspec.Struct, frozen=True, kw_only=True):
     """The restarts of one job."""
 
     job: str  # its name when it was observed last
+    names: tuple[str, ...]  # all, the first one first: one for each launcher
     restarts: tuple[Restart, ...]
     months: tuple[MonthOfRestarts, ...]
-    observed_seconds: Amount  # from its first save to the end of its last checkpoint
+    observed_seconds: Amount  # from its first step, as far as recorded, to the end of its last checkpoint
     redone_seconds: Amount  # where observed, as the next one
     down_seconds: Amount
     blocked_seconds: Amount  # by saves
@@ -79,21 +84,27 @@ class _Job:
     """The events of one job, in the order of their start."""
 
     saves: list[Checkpoint] = field(default_factory=list)
-    restores: list[tuple[Checkpoint, Checkpoint]] = field(default_factory=list)  # each with the save that it reads
+    starts: list[tuple[Checkpoint, Checkpoint | None]] = field(default_factory=list)
+    # restores, each with the save that it reads; saves by new processes, each with the one that they may go on from
+    pids: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
 class _Life:
-    """A restart, as found: its restores, the save that they read, and when the processes before it ended."""
+    """A restart, as found: its restores, else its first save; what it goes on from; when the processes before ended."""
 
-    restores: tuple[Checkpoint, ...]
-    save: Checkpoint
+    events: tuple[Checkpoint, ...]
+    save: Checkpoint | None
     ended_ns: int | None
     next_save: Checkpoint | None
 
     @property
     def pids(self) -> set[int]:
-        return {pid for one in self.restores for pid in _pids(one)}
+        return {pid for one in self.events for pid in _pids(one)}
+
+    @property
+    def restores(self) -> tuple[Checkpoint, ...]:
+        return tuple(one for one in self.events if one.kind is Kind.RESTORE)
 
 
 def find_restarts(checkpoints: Iterable[Checkpoint], lives: LivesOf, gaps: Sequence[Gap] = ()) -> list[JobRestarts]:
@@ -117,18 +128,49 @@ def _jobs(checkpoints: Iterable[Checkpoint]) -> list[_Job]:
             if name not in jobs:
                 job, read = restored.get(name, (_Job(), None))
                 jobs[name] = job if read is None or _pattern(one) == _pattern(read) else _Job()
-            jobs[name].saves.append(one)
+            _add_save(jobs[name], one)
             if figures.complete((one,)):
                 written |= dict.fromkeys(_places(one, name), (jobs[name], one))
         elif one.kind is Kind.RESTORE:
             found = [written[place] for place in _readable(one, name) if place in written]
             if found:
                 restored[name] = max(found, key=lambda pair: pair[1].start_ns)
-                restored[name][0].restores.append((one, restored[name][1]))
+                restored[name][0].starts.append((one, restored[name][1]))
+                restored[name][0].pids |= _pids(one)
     every = list({id(job): job for job in jobs.values()}.values())
     for job in every:  # without what another job begins with
-        job.restores = [pair for pair in job.restores if jobs.get(_name(pair[0]), job) is job]
-    return every
+        job.starts = [pair for pair in job.starts if jobs.get(_name(pair[0]), job) is job]
+    _take_detours(every)
+    return [job for job in every if job.saves]
+
+
+def _take_detours(every: Sequence[_Job]) -> None:
+    """Give a job the saves of its program to its folder, between a save and the restore of this save."""
+    alike: dict[tuple[str, str | None], list[_Job]] = {}
+    for job in every:
+        for first in job.saves[:1]:
+            alike.setdefault((_title(first), _folder(first)), []).append(job)
+    for job in every:
+        for restore, save in list(job.starts):
+            if save is None or save.path is None:
+                continue
+            for other in alike.get((_title(restore), _folder(save)), ()):
+                others_ns = [one.start_ns for one in other.saves]
+                if other is not job and others_ns and save.start_ns < others_ns[0] <= others_ns[-1] < restore.start_ns:
+                    starts = [*job.starts, *other.starts, (other.saves[0], None)]
+                    job.starts = sorted(starts, key=lambda pair: pair[0].start_ns)
+                    job.saves = sorted([*job.saves, *other.saves], key=lambda one: one.start_ns)
+                    other.saves, other.starts = [], []
+
+
+def _add_save(job: _Job, save: Checkpoint) -> None:
+    are_new = job.pids.isdisjoint(_pids(save)) and all(one.role in ("trainer", "thread") for one in save.writers)
+    if are_new and save.step is not None and (complete := figures.complete(job.saves)):
+        last = complete[-1]
+        if last.step is not None and _folder(save) == _folder(last) is not None:
+            job.starts.append((save, last if save.step > last.step else None))
+    job.saves.append(save)
+    job.pids |= _pids(save)
 
 
 def _places(save: Checkpoint, name: str) -> tuple[str, ...]:
@@ -146,51 +188,62 @@ def _readable(restore: Checkpoint, name: str) -> tuple[str, ...]:
 
 def _restarts(job: _Job, lives: LivesOf) -> list[_Life]:
     found: list[_Life] = []
-    for restore, save in job.restores:
+    for event, save in job.starts:
         before = found[-1] if found else None
-        others_ns = (other.start_ns for other, _ in job.restores if not _pids(other) & _pids(restore))
-        until_ns = min((at_ns for at_ns in others_ns if at_ns > restore.start_ns), default=None)
-        later = [one for one in job.saves if one.start_ns >= restore.start_ns]
-        own = [one for one in later if until_ns is None or one.start_ns < until_ns or _pids(one) & _pids(restore)]
+        others = (one for one, _ in job.starts if one.kind is Kind.RESTORE and not _pids(one) & _pids(event))
+        until_ns = min((one.start_ns for one in others if one.start_ns > event.start_ns), default=None)
+        later = [one for one in job.saves if one.start_ns >= event.start_ns]
+        own = [one for one in later if until_ns is None or one.start_ns < until_ns or _pids(one) & _pids(event)]
         next_save = own[0] if own else None
-        if before is not None and before.pids & _pids(restore):
+        if before is not None and before.pids & _pids(event):
             if before.next_save is next_save:  # its second part
-                found[-1] = replace(before, restores=(*before.restores, restore), save=save)
+                found[-1] = replace(before, events=(*before.events, event), save=save)
             continue
-        since_ns = 0 if before is None else before.restores[0].start_ns
+        since_ns = 0 if before is None else before.events[0].start_ns
         processes, last_ns = set() if before is None else before.pids, since_ns
-        for last in [one for one in job.saves if since_ns < one.start_ns < restore.start_ns][-1:]:
+        for last in [one for one in job.saves if since_ns <= one.start_ns < event.start_ns][-1:]:
             processes, last_ns = processes | _pids(last), last.start_ns
-        spans = [lives(pid, last_ns - _AROUND_NS, restore.end_ns + _AROUND_NS) for pid in processes]
-        ends = [max(one.end_ns for one in each if one.start_ns <= restore.start_ns) for each in spans if each]
-        is_alive = processes & _pids(restore) or any(end_ns >= restore.start_ns for end_ns in ends)
-        if not is_alive and _goes_on(job, restore, next_save, lives):
-            ended_ns = min((end_ns for end_ns in ends if end_ns >= last_ns), default=None)
-            found.append(_Life((restore,), save, ended_ns, next_save))
+        spans = [lives(pid, last_ns - _AROUND_NS, event.end_ns + _AROUND_NS) for pid in processes]
+        earlier = [[one.end_ns for one in each if one.start_ns <= event.start_ns] for each in spans]
+        ends = [max(each) for each in earlier if each]
+        is_alive = processes & _pids(event) or any(end_ns >= event.start_ns for end_ns in ends)
+        ended_ns = min((end_ns for end_ns in ends if end_ns >= last_ns), default=None)
+        is_ended = event.kind is Kind.RESTORE or (ended_ns is not None and len(ends) == len(processes))
+        if not is_alive and is_ended and _goes_on(job, event, next_save, lives):
+            found.append(_Life((event,), save, ended_ns, next_save))
     return found
 
 
-def _goes_on(job: _Job, restore: Checkpoint, next_save: Checkpoint | None, lives: LivesOf) -> bool:
+def _goes_on(job: _Job, event: Checkpoint, next_save: Checkpoint | None, lives: LivesOf) -> bool:
     """Whether the process that restored trains: it saves, or lives when the job saves, or has the job's program."""
     if next_save is None:
-        return any(_title(one) == _title(restore) for one in job.saves)
-    if _pids(restore) & _pids(next_save):
+        return any(_title(one) == _title(event) for one in job.saves)
+    if _pids(event) & _pids(next_save):
         return True
-    spans = (lives(pid, next_save.start_ns - _AROUND_NS, next_save.end_ns + _AROUND_NS) for pid in _pids(restore))
+    spans = (lives(pid, next_save.start_ns - _AROUND_NS, next_save.end_ns + _AROUND_NS) for pid in _pids(event))
     return any(one.end_ns >= next_save.start_ns for each in spans for one in each)
 
 
 def _priced(job: _Job, accepted: Sequence[_Life], lives: LivesOf, gaps: Sequence[Gap]) -> JobRestarts:
+    first_ns = _first_ns(job, lives)
     restarts: list[Restart] = []
-    for life in accepted:
-        restarts.append(_restart(job, life, restarts[-1] if restarts else None, lives, gaps))
+    trained: list[Interval] = []  # what the job had learned
+    begun_ns = first_ns
+    for number, life in enumerate(accepted):
+        trained.append(Interval(begun_ns, max(begun_ns, life.ended_ns or begun_ns)))
+        from_ns = _kept_ns(life, accepted[number + 1 :])
+        lost = [Interval(max(each.start_ns, from_ns), each.end_ns) for each in trained if each.end_ns > from_ns]
+        trained = [Interval(each.start_ns, min(each.end_ns, from_ns)) for each in trained if each.start_ns < from_ns]
+        restarts.append(_restart(job, life, lost, lives, gaps))
+        begun_ns = restarts[-1].resumed_ns or restarts[-1].restored_ns or restarts[-1].seen_ns
     is_known = all(one.ended_ns is not None for one in restarts)
     redone, down = sum(_known(restarts, "redone_seconds")), sum(_known(restarts, "down_seconds"))
     blocked = sum(map(figures.lost_seconds, job.saves))
-    ends_ns = [one.end_ns for one in (*job.saves, *(restore for restore, _ in job.restores))]
-    observed = (max(ends_ns) - _stop_ns(job.saves[0])) / NS
+    ends_ns = [one.end_ns for one in (*job.saves, *(event for event, _ in job.starts))]
+    observed = (max(ends_ns) - first_ns) / NS
     return JobRestarts(
         job=restarts[-1].job,
+        names=tuple(dict.fromkeys([*(one.job for one in job.saves), restarts[-1].job])),
         restarts=tuple(restarts),
         months=tuple(_month(month, tuple(each)) for month, each in groupby(restarts, _month_of)),
         observed_seconds=observed,
@@ -201,8 +254,25 @@ def _priced(job: _Job, accepted: Sequence[_Life], lives: LivesOf, gaps: Sequence
     )
 
 
+def _kept_ns(life: _Life, later: Sequence[_Life]) -> int:
+    """Return the end of what is kept: a job that starts over may go on from an older save after all."""
+    begun_ns = life.events[0].start_ns
+    saves = [one.save for one in (life, *later) if one.save is not None and one.save.start_ns < begun_ns]
+    return _stop_ns(life.save) if life.save is not None else max(map(_stop_ns, saves), default=0)
+
+
+def _first_ns(job: _Job, lives: LivesOf) -> int:
+    """Return when the job began to train, or to be recorded."""
+    first, step_ns = job.saves[0], _step_ns(job, 0)
+    stop_ns = _stop_ns(first)
+    if first.step is None or step_ns is None:
+        return stop_ns
+    since_ns = max(0, round(stop_ns - first.step * step_ns))
+    return min((one.start_ns for pid in _pids(first) for one in lives(pid, since_ns, stop_ns)), default=stop_ns)
+
+
 def _month_of(one: Restart) -> str:
-    return units.stamp(one.restored_ns, timezone.utc, "%Y-%m")
+    return units.stamp(one.seen_ns, timezone.utc, "%Y-%m")
 
 
 def _month(month: str, each: Sequence[Restart]) -> MonthOfRestarts:
@@ -210,52 +280,54 @@ def _month(month: str, each: Sequence[Restart]) -> MonthOfRestarts:
     return MonthOfRestarts(month=month, restarts=len(each), redone_seconds=redone, down_seconds=down)
 
 
-def _restart(job: _Job, life: _Life, before: Restart | None, lives: LivesOf, gaps: Sequence[Gap]) -> Restart:
-    restoring_ns, restored_ns = life.restores[0].start_ns, max(one.end_ns for one in life.restores)
-    ended_ns, save, next_save = life.ended_ns, life.save, life.next_save
-    since_ns = ended_ns if ended_ns is not None else save.end_ns
-    starts = [one.start_ns for pid in life.pids for one in lives(pid, since_ns, restored_ns) if one.start_ns > since_ns]
-    started_ns = min((start_ns for start_ns in starts if start_ns <= restoring_ns), default=None)
-    step_ns, resumed_ns = _step_ns(job, restored_ns), None
-    if next_save is not None and step_ns is not None and save.step is not None and next_save.step is not None:
-        stop_ns = _stop_ns(next_save)
-        resumed_ns = max(restored_ns, min(stop_ns, round(stop_ns - (next_save.step - save.step) * step_ns)))
-    trained_ns = _stop_ns(save)
-    if before is not None:  # it may have been restarted since the save
-        trained_ns = max(trained_ns, before.resumed_ns or before.restored_ns)
+def _restart(job: _Job, life: _Life, lost: Sequence[Interval], lives: LivesOf, gaps: Sequence[Gap]) -> Restart:
+    first, ended_ns, save, next_save = life.events[0], life.ended_ns, life.save, life.next_save
+    restoring_ns = life.restores[0].start_ns if life.restores else None
+    restored_ns = max((one.end_ns for one in life.restores), default=None)
+    since_ns = ended_ns if ended_ns is not None else 0 if save is None else save.end_ns
+    seen = (lives(pid, since_ns, first.end_ns) for pid in life.pids)
+    starts = [one.start_ns for each in seen for one in each if since_ns < one.start_ns <= first.start_ns]
+    started_ns = min(starts, default=None)
+    step_ns, resumed_ns = _step_ns(job, first.start_ns), None
+    step = 0 if save is None else save.step
+    if next_save is not None and step_ns is not None and step is not None and next_save.step is not None:
+        stop_ns, least_ns = _stop_ns(next_save), restored_ns or started_ns or since_ns
+        resumed_ns = max(least_ns, min(stop_ns, round(stop_ns - (next_save.step - step) * step_ns)))
     redone = None
     if ended_ns is not None:
-        blocked = (figures.lost_seconds(one) for one in job.saves if trained_ns <= one.start_ns < ended_ns)
-        redone = max(0.0, (ended_ns - trained_ns) / NS - sum(blocked))
+        within = (one for one in job.saves if any(each.start_ns <= one.start_ns < each.end_ns for each in lost))
+        spent_ns = sum(each.end_ns - each.start_ns for each in lost)
+        redone = max(0.0, spent_ns / NS - sum(map(figures.lost_seconds, within)))
     return Restart(
-        job=life.restores[0].job,
-        save=save.id,
-        restore=life.restores[0].id,
-        step=save.step,
-        saved_ns=_stop_ns(save),
+        job=first.job,
+        save=None if save is None else save.id,
+        restore=life.restores[0].id if life.restores else None,
+        step=step,
+        saved_ns=None if save is None else _stop_ns(save),
         ended_ns=ended_ns,
         started_ns=started_ns,
         restoring_ns=restoring_ns,
         restored_ns=restored_ns,
         resumed_ns=resumed_ns,
-        in_gap=any(gap.start_ns < restoring_ns and gap.end_ns > since_ns for gap in gaps if not gap.lost_samples),
+        seen_ns=first.start_ns,
+        in_gap=any(gap.start_ns < first.start_ns and gap.end_ns > since_ns for gap in gaps if not gap.lost_samples),
         redone_seconds=redone,
         waiting_seconds=_seconds(ended_ns, started_ns),
         starting_seconds=_seconds(started_ns, restoring_ns),
-        restoring_seconds=(restored_ns - restoring_ns) / NS,
-        warming_seconds=_seconds(restored_ns, resumed_ns),
+        restoring_seconds=_seconds(restoring_ns, restored_ns),
+        warming_seconds=_seconds(restored_ns or started_ns, resumed_ns),
         down_seconds=_seconds(ended_ns, restored_ns if resumed_ns is None else resumed_ns),
     )
 
 
 def _step_ns(job: _Job, restored_ns: int) -> float | None:
     """Return the time of a step, from the next two saves with only training between them, else from the last two."""
-    restores_ns = [restore.start_ns for restore, _ in job.restores]
+    starts_ns = [event.start_ns for event, _ in job.starts]
     found = [
         (one.start_ns >= restored_ns, (_stop_ns(later) - _stop_ns(one) - figures.lost_seconds(one) * NS) / steps)
         for one, later in pairwise(job.saves)
         if one.step is not None and later.step is not None and (steps := later.step - one.step) > 0
-        and not any(one.start_ns < at_ns < later.start_ns for at_ns in restores_ns)
+        and not any(one.start_ns < at_ns <= later.start_ns for at_ns in starts_ns)
     ]  # fmt: skip
     before = [step_ns for is_after, step_ns in found if not is_after]
     return next((step_ns for is_after, step_ns in found if is_after), before[-1] if before else None)
@@ -269,6 +341,10 @@ def _stop_ns(save: Checkpoint) -> int:
 def _pids(one: Checkpoint) -> set[int]:
     """Return the training processes of an event; a child or a daemon that writes ends by itself."""
     return {writer.pid for writer in one.writers if writer.role not in ("child", "daemon")}
+
+
+def _folder(one: Checkpoint) -> str | None:
+    return None if one.path is None else one.path.rpartition("/")[0]
 
 
 def _pattern(one: Checkpoint) -> str | None:

@@ -11,6 +11,7 @@ from datetime import timezone, tzinfo
 import msgspec
 
 from ckptprof import units
+from ckptprof.diagnose.plan import lasting
 from ckptprof.diagnose.plan.basis import Origin, SourcedFigure
 from ckptprof.diagnose.plan.checkpoint_plan import (
     Advice,
@@ -41,6 +42,7 @@ _RESTARTS_NOTE = (
     "first step; WAITING until the next process, START-UP until it restores, WARM-UP until the first step, which is "
     "worked out from the steps of the next save. -: not observed."
 )
+_OVER_NOTE = "STEP 0: from no save, it started over."
 _GAP_NOTE = "*: nothing was recorded for a part of WAITING; the job may have ended later."
 
 
@@ -222,7 +224,7 @@ def _storage(plan: CheckpointPlan) -> list[tuple[str, str]]:
         offered = f"{one.model} is written at {units.rate(one.bytes_per_second)} (median of MLPerf Storage v3.0, 2026)"
         taken = f"this one in {_seconds(size.value / one.bytes_per_second)}"
         pairs.append(("In the field", f"{offered}, {taken}; 85,000 saves needed well below 1 TB/s (VAST, 2025)"))
-    return [*pairs, *_filling(plan)]
+    return [*pairs, *_filling(plan), *_entries(plan), *_wear(plan)]
 
 
 def _has_gpus(plan: CheckpointPlan) -> bool:
@@ -259,6 +261,30 @@ def _filling(plan: CheckpointPlan) -> list[tuple[str, str]]:
     return [("Directory", f"{free}: full after {after}, when the next save does not fit")]
 
 
+def _entries(plan: CheckpointPlan) -> list[tuple[str, str]]:
+    if plan.entries is None:
+        return []
+    files, after = plan.entries.files, plan.entries.many_after_seconds
+    text = f"{units.plural(files, 'file')} in one save at most"
+    if files > lasting.MANY_ENTRIES:
+        text += "; more than 100,000 in one directory slow file systems down (WEKA)"
+    elif after is not None:
+        days = after / units.DAY_SECONDS
+        text += f"; 100,000 saves side by side, from which file systems slow down (WEKA), after {days:,.3g} days"
+    return [("Entries", text)]
+
+
+def _wear(plan: CheckpointPlan) -> list[tuple[str, str]]:
+    if plan.wear is None:
+        return []
+    writes, size = f"{plan.wear.drive_writes_per_day:,.3g}", units.size(plan.wear.capacity_bytes)
+    years = f"{plan.wear.years:,.3g} years"
+    rated = "drives rated for 1 a day over 5 years (assumed)"
+    if plan.wear.years >= lasting.RATED_YEARS:
+        return [("Endurance", f"{writes} drive writes a day of {size}: {rated} are enough for {years}")]
+    return [("Endurance", f"{writes} drive writes a day of {size}: {rated} are worn out after {years}")]
+
+
 def _tiers(plan: CheckpointPlan, width: int, *, colour: bool) -> list[str]:
     rows = [
         [
@@ -290,14 +316,16 @@ def render_restarts(jobs: Sequence[JobRestarts], *, width: int, colour: bool, zo
     """Return the restarts of each job as text that ends in a newline."""
     lines: list[str] = []
     for job in jobs:
-        offset = units.fixed_zone(job.restarts[-1].restored_ns, zone)
+        offset = units.fixed_zone(job.restarts[-1].seen_ns, zone)
         title = f"What restarts cost {shorten_end(named(job.job), _JOB_CELLS)}"
         lines += [*(paint(line, "bold", colour=colour) for line in wrap(title, width))]
         lines += [*facts(_totals(job), width, colour=colour, indent="  "), ""]
         lines += [*render_table([_restart_cells(one, offset) for one in job.restarts], width, colour=colour), ""]
         if len(job.months) > 1:
             lines += [*render_table([_month_cells(one) for one in job.months], width, colour=colour), ""]
-    notes = [_RESTARTS_NOTE, *[_GAP_NOTE] * any(one.in_gap for job in jobs for one in job.restarts)]
+    every = [one for job in jobs for one in job.restarts]
+    notes = [_RESTARTS_NOTE, *[_OVER_NOTE] * any(one.save is None for one in every)]
+    notes += [_GAP_NOTE] * any(one.in_gap for one in every)
     return "\n".join([*lines, *(paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)), ""])
 
 

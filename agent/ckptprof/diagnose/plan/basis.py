@@ -10,9 +10,10 @@ import msgspec
 
 from ckptprof import figures
 from ckptprof.diagnose.plan import field
+from ckptprof.diagnose.restarts import JobRestarts, LivesOf, find_restarts
 from ckptprof.errors import UsageError
-from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof.units import HOUR_SECONDS, NS, plural
+from ckptprof.model import Checkpoint, Gap, Kind, Mode
+from ckptprof.units import HOUR_SECONDS, plural
 
 _CENTURIES = 1e11  # seconds: 3,000 years
 RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assumed, not measured
@@ -59,6 +60,7 @@ class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
     write_bytes_per_second: float | None = None
     read_bytes_per_second: float | None = None
     free_bytes: float | None = None
+    capacity_bytes: float | None = None  # of the drives
     keep: int | None = None
     notice_seconds: float | None = None  # from the signal until the job is killed
     gpu_hour_price: float | None = None
@@ -81,6 +83,7 @@ _RANGES: Mapping[str, tuple[str, float, float]] = {
     "write_bytes_per_second": ("--write", 1, 1e18),
     "read_bytes_per_second": ("--read", 1, 1e18),
     "free_bytes": ("--free", 0, 1e24),
+    "capacity_bytes": ("--capacity", 1, 1e24),
     "keep": ("--keep", 1, 1e9),
     "notice_seconds": ("--grace", 1e-3, _CENTURIES),
     "gpu_hour_price": ("--gpu-hour", 1e-6, 1e12),
@@ -152,26 +155,37 @@ class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
     rate: SourcedFigure | None = None
     interval: SourcedFigure | None = None
     restore: SourcedFigure | None = None
-    restarts: SourcedFigure | None = None  # seconds between them
+    mttf: SourcedFigure | None = None  # between restarts
+    restart: SourcedFigure | None = None
+    files: int | None = None  # of a save at most; None: none was saved to files
+    has_own_paths: bool = False  # whether each save has a path of its own
     whole_seconds: tuple[float, ...] = ()  # of each save, from when training stopped for it until it was complete
 
 
-def measure(checkpoints: Sequence[Checkpoint]) -> MeasuredFigures | None:
-    """Return the figures of the job with the newest complete save, None if there is no such save."""
+def measure(
+    checkpoints: Sequence[Checkpoint], lives: LivesOf = lambda *_: (), gaps: Sequence[Gap] = ()
+) -> MeasuredFigures | None:
+    """Return the figures of the job with the newest complete save, None if there is no such save.
+
+    `lives` and `gaps`: see find_restarts; without lives restarts are counted, but not timed.
+    """
     saves = [c for c in figures.complete(checkpoints) if c.kind is Kind.SAVE and c.bytes > 0]
     if not saves:
         return None
     job = max(saves, key=lambda save: save.start_ns).job
-    own = [save for save in saves if save.job == job]
-    started = [c for c in checkpoints if c.kind is Kind.SAVE and c.job == job]
-    restores = [c for c in figures.complete(checkpoints) if c.kind is Kind.RESTORE and c.job == job]
+    restarted = next((one for one in find_restarts(checkpoints, lives, gaps) if job in one.names), None)
+    names = {job} if restarted is None else {job, *restarted.names}
+    own = [save for save in saves if save.job in names]
+    started = [c for c in checkpoints if c.kind is Kind.SAVE and c.job in names]
+    restores = [c for c in figures.complete(checkpoints) if c.kind is Kind.RESTORE and c.job in names]
+    paths = [save.path for save in own if save.path is not None]
     cost, costs = _blocked(own)
     many = plural(len(own), "save")
     return MeasuredFigures(
         job=job,
         saves=len(own),
         costs=costs,
-        other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - {job}),
+        other_jobs=len({c.job for c in checkpoints if c.kind is not Kind.COPY} - names),
         may_be_async=any(save.mode is not Mode.SYNC for save in own),
         ranks=max((save.ranks for save in own if save.ranks), default=None),
         size=_median(figures.of_all(own, lambda one: float(one.bytes)), f"size of {many}"),
@@ -182,30 +196,28 @@ def measure(checkpoints: Sequence[Checkpoint]) -> MeasuredFigures | None:
         restore=_median(
             figures.of_all(restores, figures.duration_seconds), f"duration of {plural(len(restores), 'restore')}"
         ),
-        restarts=_between_restarts(started, restores),
+        mttf=_failures(restarted),
+        restart=_restart(restarted),
+        files=max((save.files for save in own if save.path is not None), default=None),
+        has_own_paths=len(set(paths)) == len(paths) > 1,
         whole_seconds=tuple(max(figures.duration_seconds(c), figures.stall_seconds(c) or 0.0) for c in own),
     )
 
 
-def _between_restarts(saves: Sequence[Checkpoint], restores: Sequence[Checkpoint]) -> SourcedFigure | None:
-    """Return the seconds between restarts; None for less than three.
-
-    A restore between two saves is one of a restart if no process wrote both: evaluation leaves the trainer running.
-    """
-    ordered = sorted((*saves, *restores), key=lambda one: one.start_ns)
-    number, before, is_restored = 0, set[int](), False
-    for one in ordered:
-        if one.kind is Kind.RESTORE:
-            is_restored = True
-            continue
-        own = {writer.pid for writer in one.writers}
-        number += is_restored and bool(own and before) and own.isdisjoint(before)
-        before, is_restored = own, False
-    if number < _LEAST_RESTARTS:
+def _failures(job: JobRestarts | None) -> SourcedFigure | None:
+    """Return the seconds between restarts; None for less than three."""
+    if job is None or len(job.restarts) < _LEAST_RESTARTS:
         return None
-    span = (ordered[-1].end_ns - ordered[0].start_ns) / NS
+    number, span = len(job.restarts), job.observed_seconds
     text = f"{number:,} restarts in {span / HOUR_SECONDS:,.4g} h, planned ones included"
     return SourcedFigure(value=span / number, origin=Origin.MEASURED, text=text)
+
+
+def _restart(job: JobRestarts | None) -> SourcedFigure | None:
+    """Return the seconds without training of a restart, without the restore; None if no end of a process is known."""
+    every = () if job is None else (one for one in job.restarts if not one.in_gap)
+    known = [one.down_seconds - (one.restoring_seconds or 0.0) for one in every if one.down_seconds is not None]
+    return _median(known, f"of {plural(len(known), 'restart')} until the first step, without the restore")
 
 
 def _blocked(saves: Sequence[Checkpoint]) -> tuple[SourcedFigure | None, int]:
@@ -241,7 +253,7 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
     duration: SourcedFigure | None = msgspec.field(
         name="duration_seconds"
     )  # until a save is written: its cost or longer
-    restart: SourcedFigure = msgspec.field(name="restart_seconds")  # from a failure until a restore starts
+    restart: SourcedFigure = msgspec.field(name="restart_seconds")  # from a failure to the first step, less the restore
     restore: SourcedFigure | None = msgspec.field(name="restore_seconds")
     interval: SourcedFigure | None = msgspec.field(name="interval_today_seconds")  # as it is today
     step: SourcedFigure | None = msgspec.field(name="step_seconds")  # of training
@@ -271,12 +283,12 @@ def choose_basis(given: GivenFigures, measured: MeasuredFigures) -> Basis:
     )
     cost, duration = _cost(given, measured, size)
     return Basis(
-        mttf=_mttf(given, gpus, measured.restarts),
+        mttf=_mttf(given, gpus, measured.mttf),
         gpus=gpus,
         size=size,
         cost=cost,
         duration=duration,
-        restart=_given(given.restart_seconds) or restart,
+        restart=_given(given.restart_seconds) or measured.restart or restart,
         restore=_duration_at_rate(given.read_bytes_per_second, size, "at the speed given with --read")
         or measured.restore,
         interval=_given(given.interval_seconds) or measured.interval,
@@ -295,14 +307,14 @@ def _of_parameters(number: float) -> SourcedFigure:
     return SourcedFigure(value=number * BYTES_PER_PARAMETER, origin=Origin.DERIVED, text=text)
 
 
-def _mttf(given: GivenFigures, gpus: SourcedFigure | None, restarts: SourcedFigure | None) -> SourcedFigure:
+def _mttf(given: GivenFigures, gpus: SourcedFigure | None, measured: SourcedFigure | None) -> SourcedFigure:
     if given.mttf_seconds is not None:
         return SourcedFigure(value=given.mttf_seconds, origin=Origin.GIVEN)
     if given.failures is not None and given.failures_seconds is not None:
         text = f"{given.failures:,} in {given.failures_seconds / HOUR_SECONDS:,.4g} h"
         return SourcedFigure(value=given.failures_seconds / given.failures, origin=Origin.GIVEN, text=text)
-    if restarts is not None and given.mttf_per_gpu_seconds is None:
-        return restarts
+    if measured is not None and given.mttf_per_gpu_seconds is None:
+        return measured
     if gpus is None:
         raise UsageError(
             "the failure rate is unknown", hint="give --mttf 3h, --failures 12/30d, or the number of --gpus"

@@ -8,7 +8,7 @@ import msgspec
 
 from ckptprof import figures
 from ckptprof.diagnose import tiers
-from ckptprof.diagnose.plan import field, intervals
+from ckptprof.diagnose.plan import field, intervals, lasting
 from ckptprof.diagnose.plan.basis import (
     Basis,
     GivenFigures,
@@ -90,20 +90,6 @@ class TierFit(msgspec.Struct, frozen=True, kw_only=True):
     restore_seconds: float | None
 
 
-class Filling(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a directory lasts, if the first save starts one interval from now.
-
-    Existing checkpoints are not counted. Frameworks delete an old checkpoint after the new one is complete, so space
-    for one more than is retained is needed.
-    """
-
-    free_bytes: float
-    fitting: int  # number of checkpoints that fit into the free space
-    retain: int | None  # number of checkpoints retained; None: all
-    retained_bytes: float | None  # their size, with the one being written before the oldest is deleted
-    full_after_seconds: float | None  # until a save does not fit; None: never
-
-
 class RateFit(msgspec.Struct, frozen=True, kw_only=True):
     """A published rate of failures, and the plan with it."""
 
@@ -130,12 +116,14 @@ class CheckpointPlan(msgspec.Struct, frozen=True, kw_only=True):
     saves: int  # its number of saves
     basis: Basis
     missing: str | None  # what is missing to advise an interval; None: nothing. Where something is, advice, traffic and
-    # filling are None and there are no rules
+    # filling, entries and wear are None and there are no rules
     advice: Advice | None
     rules: tuple[IntervalRule, ...]
     traffic: StorageDemand | None  # None: the size is not known
     tiers: tuple[TierFit, ...]
-    filling: Filling | None  # None: the size or the free space is not known
+    filling: lasting.Filling | None  # None: the size or the free space is not known
+    entries: lasting.Entries | None  # None: no save to files is recorded
+    wear: lasting.Wear | None  # None: the size or the capacity is not known
     rates: tuple[RateFit, ...]  # where the failure rate is assumed: the published ones, the worst first
     notice: Notice | None  # None: not asked, or no save has a known duration
     notes: tuple[str, ...]
@@ -150,6 +138,7 @@ def plan(given: GivenFigures, measured: MeasuredFigures | None = None) -> Checkp
     missing = None if measured is None else missing_input(basis, measured)
     advice = None if missing is not None else advise(basis, given.gpu_hour_price)
     interval = None if advice is None else advice.interval_seconds
+    traffic = None if interval is None or basis.size is None else _traffic(basis, basis.size.value, interval, known)
     return CheckpointPlan(
         job=known.job,
         saves=known.saves,
@@ -157,9 +146,11 @@ def plan(given: GivenFigures, measured: MeasuredFigures | None = None) -> Checkp
         missing=missing,
         advice=advice,
         rules=() if advice is None else compare(basis, advice),
-        traffic=None if interval is None or basis.size is None else _traffic(basis, basis.size.value, interval, known),
+        traffic=traffic,
         tiers=tuple(_fit(tier, basis) for tier in tiers.TIERS),
-        filling=None if interval is None else _fill(given, basis, interval),
+        filling=None if interval is None else lasting.fill(given, basis, interval),
+        entries=None if interval is None else lasting.count_entries(given, known, interval),
+        wear=None if traffic is None else lasting.wear_off(given, traffic.bytes_per_day),
         rates=() if advice is None else _at_published_rates(basis),
         notice=None if given.notice_seconds is None else _notice(given.notice_seconds, basis, known),
         notes=() if advice is None else tuple(_notes(basis, advice, given, known)),
@@ -355,21 +346,6 @@ def _fit(tier: tiers.Tier, basis: Basis) -> TierFit:
         read_bytes_per_second_per_gpu=tier.read_bytes_per_second,
         save_seconds=None if each is None else each / tier.write_bytes_per_second,
         restore_seconds=None if each is None else each / tier.read_bytes_per_second,
-    )
-
-
-def _fill(given: GivenFigures, basis: Basis, interval: float) -> Filling | None:
-    free, keep = given.free_bytes, given.keep
-    if free is None or basis.size is None:
-        return None
-    size = basis.size.value
-    fitting = math.floor(round(free / size, _DIGITS))
-    return Filling(
-        free_bytes=free,
-        fitting=fitting,
-        retain=keep,
-        retained_bytes=None if keep is None else (keep + 1) * size,
-        full_after_seconds=None if keep is not None and fitting > keep else (fitting + 1) * interval,
     )
 
 
