@@ -31,7 +31,7 @@ _STATS = (
     INCOMPLETE,
     BLOCKED,
     Panel(
-        "GPUs that waited",
+        "Mean GPUs waiting",
         "short",
         "Average number of GPUs of all nodes that waited for saves in the last hour.",
         (Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "GPUs"),),

@@ -99,7 +99,13 @@ def _stat(_: Board, panel: Panel) -> Built:
     if len(panel.queries) > 1:
         built = built.text_mode(BigValueTextMode.VALUE_AND_NAME)
     built = built.graph_mode(BigValueGraphMode.NONE).reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
-    return built.color_scheme(_colour(models.FieldColorModeId.THRESHOLDS))
+    for query in panel.queries:
+        if query.steps is not None:
+            colour = [_property("color", {"mode": "thresholds"}), _property("thresholds", _steps(query.steps).build())]
+            unit = [_property("unit", query.unit)] if query.unit else []
+            built = built.override_by_name(query.legend, [*colour, *unit])
+    by_steps = _colour(models.FieldColorModeId.THRESHOLDS)  # without any, a value is neither good nor bad
+    return built.color_scheme(by_steps if panel.steps else _colour(models.FieldColorModeId.FIXED, "text"))
 
 
 def _graph(_: Board, panel: Panel) -> Built:
@@ -152,19 +158,8 @@ def _table(board: Board, panel: Panel) -> Built:
     names = {f"Value #{_letter(number)}": query.legend for number, query in enumerate(panel.queries)}
     hidden = ["Time", "Value", *(value for value, name in names.items() if not name)]
     shown = {value: name for value, name in names.items() if name} | {"instance": "node", "alertname": "alert"}
-    order = [
-        "alertname",
-        "severity",
-        "instance",
-        "run",
-        "Value #A",
-        "Value #B",
-        "Value #C",
-        "Value #D",
-        "limit",
-        "confidence",
-    ]
-    order += ["training_job", "framework", "ranks"]
+    order = ["alertname", "severity", "instance", "run", "Value #A", "Value #B", "Value #C", "Value #D", "limit"]
+    order += ["confidence", "storage", "training_job", "framework", "ranks"]
     options = {"excludeByName": dict.fromkeys(hidden, True), "renameByName": shown,
                "indexByName": {name: place for place, name in enumerate(order)}}  # fmt: skip
     built: Built = table.Panel()

@@ -16,6 +16,7 @@ NODES = Panel(
             f"count({_SINCE} unless on (instance) ckptprof_build_info{{NODE}}) "
             "or 0 * count(ckptprof_build_info{NODE})",
             "silent",
+            steps=(1, 5),
         ),
     ),
     empty="no agent was scraped",
@@ -32,14 +33,14 @@ INCOMPLETE = Panel(
 LONGEST = Panel(
     "Longest unsaved",
     "s",
-    "Longest time since the end of the newest save, over all nodes: what would be lost if training failed now. "
-    "A node whose agent is silent counts too; it is in the table below.",
-    (Query(f"max({AGE})", "longest"),),
+    "Longest time since the end of the newest save, over all nodes: what would be lost if training failed now, and "
+    "how many mean intervals between saves that is. A node whose agent is silent counts too; it is in the table below.",
+    (Query(f"max({AGE})", "longest"), Query(f"max({intervals()})", "intervals", "suffix:x", TWICE)),
     empty="no save yet",
 )
 
 BLOCKED = Panel(
-    "Training blocked",
+    "Most blocked node",
     "percentunit",
     "Share of the time range in which saves blocked training, as far as it was observed, on the node with the "
     "largest share; 5 % is a usual limit.",
@@ -149,13 +150,15 @@ NODE_TABLE = Panel(
     "Nodes, the longest without a save first",
     "short",
     "One line for each node, 100 at most; a click on its name shows only that node. `intervals`: time since its newest "
-    "save, divided by its mean interval between saves; above 2 a save is overdue. An empty cell has no value yet.",
+    "save, divided by its mean interval between saves; above 2 a save is overdue. `storage`: the type of file system "
+    "that most bytes were written to. An empty cell has no value yet.",
     (
         Query(f"topk(100, {AGE})", "since the newest save", "s"),
         Query(f"{intervals()} {_OLDEST}", "intervals", "suffix:x", TWICE),
         Query(f"max by (instance) (ckptprof_last_checkpoint_duration_seconds{{{SAVE}}}) {_OLDEST}", "duration", "s"),
         Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{SAVE}}}) {_OLDEST}", "size", "decbytes"),
         Query(f"max by (instance, limit, confidence) (ckptprof_last_checkpoint_limit{{{SAVE}}}) {_OLDEST}", ""),
+        Query(f"topk by (instance) (1, {grown('storage_saved_bytes_total', 'instance, storage')}) {_OLDEST}", ""),
         Query(f"{share('checkpoint_stall_seconds_total')} {_OLDEST}", "training blocked", "percentunit", HELD),
         Query(f"max by (instance) (ckptprof_trace_active{{NODE}}) {_OLDEST}", "level", "level"),
     ),

@@ -173,6 +173,15 @@ def test_what_has_a_budget_has_a_red_zone() -> None:
         assert [step.get("value") for step in shown["thresholds"]["steps"]] == [None, 0.05, 0.12]
 
 
+def test_a_figure_without_thresholds_has_no_colour() -> None:
+    """A stat is green or red only by steps of its own: silent nodes, and ages in intervals, have them."""
+    for title, watch in (("Nodes", 1.0), ("Longest unsaved", 1.5)):
+        shown = titled(title, FLEET)["fieldConfig"]
+        (override,) = ({one["id"]: one["value"] for one in each["properties"]} for each in shown["overrides"])
+        assert (shown["defaults"]["color"]["mode"], override["color"]["mode"]) == ("fixed", "thresholds")
+        assert override["thresholds"]["steps"][1]["value"] == watch
+
+
 def test_panel_datasource(board: dict[str, Any]) -> None:
     """Rule 5: every panel reads from the variable's data source."""
     assert {panel["datasource"]["uid"] for panel in panels(board)} == {"${DS_PROMETHEUS}"}

@@ -26,9 +26,7 @@ def is_probable(verdict: Verdict | InterimVerdict | None) -> bool:
 
 def account_name(limit: Limit | None) -> str:
     """Return the name of an account."""
-    if limit is None:
-        return UNEXPLAINED
-    return NOT_SLOW if limit is Limit.NONE else limit.word
+    return UNEXPLAINED if limit is None else NOT_SLOW if limit is Limit.NONE else limit.word
 
 
 def limit_name(verdicts: Sequence[Verdict]) -> str:
@@ -39,8 +37,9 @@ def limit_name(verdicts: Sequence[Verdict]) -> str:
 
 
 def rate_range(rates: Sequence[float]) -> str:
-    """Return `15.0 MB/s to 60.0 MB/s`; one if all are the same."""
-    return " to ".join(dict.fromkeys((units.rate(min(rates)), units.rate(max(rates)))))
+    """Return `15.0 to 60.0 MB/s`; one if all are the same."""
+    low, high = units.rate(min(rates)), units.rate(max(rates))
+    return high if low == high else f"{low.removesuffix(high[high.index(' ') :])} to {high}"
 
 
 def short_limit(verdict: Verdict | InterimVerdict | None) -> str | None:

@@ -118,12 +118,12 @@ def _bounds(every: Sequence[Checkpoint], axis: Axis) -> tuple[Rates, str]:
 
 
 def _same(table: Sequence[Sequence[Cell | Bars]]) -> dict[str, str]:
-    """Return the columns with one text, or none, in all of several rows: a sentence says it once."""
+    """Return the columns with one text in all rows, or none in several: a sentence says it once."""
     of_columns = {cells[0].title: {cell.text for cell in cells} for cells in zip(*table, strict=True)}
     return {
         title: text or f"{title.lower()} {units.NOT_OBSERVED}"
         for title, (text, *more) in of_columns.items()
-        if not more and len(table) > 1 and (title in REPEATED or not text)
+        if not more and (title in REPEATED if text else len(table) > 1)
     }
 
 

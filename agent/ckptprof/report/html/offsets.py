@@ -51,7 +51,7 @@ def offsets(one: Checkpoint) -> dict[str, Any] | None:
         notes.append(f"no offsets recorded for {units.plural(unknown, 'stream')}")
     if lanes and axis.end_ns < one.end_ns:
         last, end = (offset_text(at_ns, one) for at_ns in (axis.end_ns, one.end_ns))
-        notes.append(f"the last operation was at {last}, the end at {end}")
+        notes.append(f"the last read or write was at {last}, the end at {end}")
     ticks = axis.elapsed() if lanes else []
     return {"name": label(one), "lanes": lanes, "ticks": ticks, "legend": legend, "note": "; ".join(notes)}
 
