@@ -271,7 +271,7 @@ def started(place: Path, state: Path) -> subprocess.Popen[bytes]:
 
 def nameless_files(process: psutil.Process) -> list[str]:
     """Return the files without a name that a process has open in a directory to probe."""
-    links = [str(fd.readlink()) for fd in Path(f"/proc/{process.pid}/fd").iterdir()]
+    links = [os.path.realpath(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir()]  # one may just be closed
     return [link for link in links if "/place/" in link and link.endswith(" (deleted)")]
 
 

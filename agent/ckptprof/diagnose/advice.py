@@ -114,9 +114,9 @@ def _part(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> st
     if not sum(every):
         return ""
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
-    part = f"blocked {whole}; {limit.word} caused {'all' if lost == whole else lost} of it"
-    unknown = len(decided) - len(every)
-    return part if not unknown else f"{part} ({plural(unknown, 'checkpoint')} not measured)"
+    caused = f"; {limit.word} caused {'all' if lost == whole else lost} of it" if limit is not Limit.UNCLEAR else ""
+    part = f"blocked {whole}{caused}"
+    return part + (f" ({plural(unknown, 'checkpoint')} not measured)" if (unknown := len(decided) - len(every)) else "")
 
 
 def _blocked(mine: list[Checkpoint]) -> str:
