@@ -428,8 +428,8 @@ def test_what_children_of_a_tool_moved_is_not_given_by_whoever_waits_for_it(*, t
         (0.4, 0.0, 50 * MIB, "train.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
         (0.4, 0.0, 10 * MIB, "evaluate.py", "scores.csv", [Kind.SAVE, Kind.RESTORE]),
         (4.0, 0.0, 200 * MIB, "tune.py", "model_step100.bin", [Kind.SAVE, Kind.RESTORE, Kind.SAVE]),
-        (5.0, 0.8, 50 * MIB, "convert.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
-        (5.0, 0.4, 50 * MIB, "tune.py", "model_step100.bin", [Kind.SAVE, Kind.RESTORE, Kind.SAVE]),
+        (2.3, 0.8, 50 * MIB, "convert.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
+        (2.3, 0.1, 50 * MIB, "tune.py", "model_step100.bin", [Kind.SAVE, Kind.RESTORE, Kind.SAVE]),
     ],
 )
 def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
