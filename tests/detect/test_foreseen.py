@@ -86,9 +86,7 @@ def test_what_goes_on_and_on_is_gathered_when_it_is_foreseen_again(monkeypatch: 
 
 
 @pytest.mark.parametrize("seconds", [30, 170])
-def test_an_event_that_grows_is_forecast_by_its_age_and_again_when_it_is_quiet(
-    seconds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_grows_is_forecast_by_its_age_and_once_it_is_quiet(seconds: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten files a second, none open when it is forecast: all are in the forecast a second after the last one."""
     stage, detector, forecast_at, at_s = Stage(), Detector(Stage().header()), list[float](), 0.0
     forecast, files = Recogniser.forecast, 0

@@ -422,40 +422,26 @@ def test_what_children_of_a_tool_moved_is_not_given_by_whoever_waits_for_it(*, t
 
 @pytest.mark.parametrize("trace", [False, True])
 @pytest.mark.parametrize(
-    ("pause_s", "size", "program", "path", "kinds"),
+    ("pause_s", "waited", "size", "program", "path", "kinds"),
     [
-        (0.4, 50 * MIB, "convert.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
-        (0.4, 50 * MIB, "train.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
-        (0.4, 10 * MIB, "evaluate.py", "scores.csv", [Kind.SAVE, Kind.RESTORE]),
-        (4.0, 200 * MIB, "tune.py", "model_step100.bin", [Kind.SAVE, Kind.RESTORE, Kind.SAVE]),
+        (0.4, 0.0, 50 * MIB, "convert.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
+        (0.4, 0.0, 50 * MIB, "train.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
+        (0.4, 0.0, 10 * MIB, "evaluate.py", "scores.csv", [Kind.SAVE, Kind.RESTORE]),
+        (4.0, 0.0, 200 * MIB, "tune.py", "model_step100.bin", [Kind.SAVE, Kind.RESTORE, Kind.SAVE]),
+        (2.3, 0.8, 50 * MIB, "convert.py", "model_step100.bin", [Kind.SAVE, Kind.COPY]),
+        (2.3, 0.1, 50 * MIB, "tune.py", "model_step100.bin", [Kind.SAVE, Kind.RESTORE, Kind.SAVE]),
     ],
 )
 def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
-    pause_s: float, size: int, program: str, path: str, kinds: list[Kind], *, trace: bool
+    pause_s: float, waited: float, size: int, program: str, *, path: str, kinds: list[Kind], trace: bool
 ) -> None:
-    """It reads a checkpoint and writes another file at once; who writes little, or trains in between, restores it."""
+    """It writes another file at once, but for its waits for a CPU; who writes little, or trains before, restores it."""
     stage = Stage(trace=trace, poll=not trace)
     trainer = stage.process()
     other = stage.process(200, program=program, parent_pid=100, is_fork=False, born_s=5.0, exit_s=18.0)
     stage.write(trainer, "/run/model_step100.pt", 4.0, 0.8, 200 * MIB)
     stage.read(other, "/run/model_step100.pt", 6.0, 0.4, 200 * MIB, from_disk=False)
     stage.write(other, f"/run/other/{path}", 6.4 + pause_s, 0.3, size, magic=None)
-
-    assert [one.kind for one in stage.play(40)] == kinds
-
-
-@pytest.mark.parametrize("trace", [False, True])
-@pytest.mark.parametrize(
-    ("waited", "kinds"), [(0.8, [Kind.SAVE, Kind.COPY]), (0.4, [Kind.SAVE, Kind.RESTORE, Kind.SAVE])]
-)
-def test_who_waits_for_a_cpu_converts_for_longer(waited: float, kinds: list[Kind], *, trace: bool) -> None:
-    """Five seconds after the read, on a busy host, of which it computes only one; who computes three may train."""
-    stage = Stage(trace=trace, poll=not trace)
-    trainer = stage.process()
-    other = stage.process(200, program="convert.py", parent_pid=100, is_fork=False, born_s=5.0, exit_s=18.0)
-    stage.write(trainer, "/run/model_step100.pt", 4.0, 0.8, 200 * MIB)
-    stage.read(other, "/run/model_step100.pt", 6.0, 0.4, 200 * MIB, from_disk=False)
-    stage.write(other, "/run/other/model_step100.bin", 11.4, 0.3, 50 * MIB, magic=None)
     for tenth in range(50, 120):
         ran_ns, waited_ns = (int(share * (tenth - 50) * SECOND_NS / 10) for share in (1 - waited, waited))
         used = ran_ns, waited_ns, ran_ns // 10**7, 0, 0, None

@@ -185,9 +185,6 @@ class CandidateGatherer:
         candidate.patience_ns = self._patience_ns(candidate)
         candidate.due_ns = now_ns - quiet_ns + candidate.patience_ns
         quiet_ns -= self._world.starvation.late_ns(now_ns - quiet_ns, now_ns)  # no samples then: no silence
-        if not candidate.writes and quiet_ns <= CERTAIN_GAP_NS:  # a reader that waits for a CPU may convert it yet
-            threads = self._world.threads
-            quiet_ns -= max(threads.runqueue_ns(one, now_ns - quiet_ns, now_ns) for one in candidate.processes)
         return quiet_ns >= candidate.patience_ns and not self._is_building_memory(candidate, now_ns)
 
     def _is_building_memory(self, candidate: Candidate, now_ns: int) -> bool:

@@ -225,8 +225,7 @@ class ThreadHistories:
 
     def runqueue_ns(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Time in which the main thread waited for a CPU; 0 if not observed."""
-        usage = self.usage(process, process[0], start_ns, end_ns)
-        return usage.runqueue_ns or 0 if usage else 0
+        return usage.runqueue_ns or 0 if (usage := self.usage(process, process[0], start_ns, end_ns)) else 0
 
     def _split(self, on_cpu_ns: float | None, user: float, system: float) -> tuple[float | None, float | None]:
         if on_cpu_ns is None:
