@@ -1,7 +1,7 @@
 """Make the pictures of README and docs/page.md: `python examples/pictures.py FOLDER [DATABASE]`; needs chromium.
 
-Without a database it records a job, as root with cgroup v1 (blkio): twenty saves on a device of 60 MB/s, of which the
-twelfth meets 15 MB/s. The device is a loop device in memory. rich, which draws the terminal, comes with twine.
+Without a database it records a job, as root with cgroup v1 (blkio): twenty saves on a loop device in memory, of which
+the twelfth is throttled to 100 MB/s, as a cloud volume may be. rich, which draws the terminal, comes with twine.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from demo import EXAMPLES, call, ckptprof
 
 COLUMNS, WIDTH = 104, 1280  # of the terminal, and of the page in pixels
 LIMIT = Path("/sys/fs/cgroup/blkio/blkio.throttle.write_bps_device")
-USUAL, SLOW = 60_000_000, 15_000_000  # bytes per second
+THROTTLE = 100_000_000  # bytes per second; 0 is none
 SAVES, SLOW_SAVE = 20, 12
-IMAGE_BYTES = 600 << 20
+IMAGE_BYTES = 1 << 30
 _FETCHED = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)  # the picture loads no external resources
 _FAMILY = re.compile(r"font-family: Fira Code, monospace")
 
 
 @contextlib.contextmanager
-def slow_device() -> Iterator[tuple[Path, str]]:
-    """Mount a new file system on a slow loop device; yield its folder and its number."""
+def loop_device() -> Iterator[tuple[Path, str]]:
+    """Mount a new file system on a loop device; yield its folder and its number."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as memory, tempfile.TemporaryDirectory() as folder:
         image = Path(memory) / "image"
         image.write_bytes(bytes(IMAGE_BYTES))  # a hole would be filled, and slow, at the first save
@@ -42,7 +42,6 @@ def slow_device() -> Iterator[tuple[Path, str]]:
         number = Path(folder).stat().st_dev
         device = f"{os.major(number)}:{os.minor(number)}"
         try:
-            LIMIT.write_text(f"{device} {USUAL}")
             yield Path(folder), device
         finally:
             LIMIT.write_text(f"{device} 0")
@@ -53,14 +52,14 @@ def record(directory: Path) -> str:
     """Record the job in a new database, and return its path."""
     database, truth = str(directory / "ckptprof.db"), directory / "truth.jsonl"
     truth.touch()
-    with slow_device() as (folder, device):
+    with loop_device() as (folder, device):
         call(ckptprof(), "ceiling", str(folder), "--size", "128M", "--db", database)
         job = [sys.executable, str(EXAMPLES / "train_numpy.py"), "--dir", str(folder / "run"), "--truth", str(truth)]
-        job += ["--saves", str(SAVES), "--size-mb", "96", "--interval", "4", "--sync", "--format", "safetensors"]
+        job += ["--saves", str(SAVES), "--size-mb", "256", "--interval", "4", "--sync", "--format", "safetensors"]
         done = threading.Event()
 
         def throttle() -> None:
-            for saves, limit in ((SLOW_SAVE - 1, SLOW), (SLOW_SAVE, USUAL)):
+            for saves, limit in ((SLOW_SAVE - 1, THROTTLE), (SLOW_SAVE, 0)):
                 while truth.read_bytes().count(b"\n") < saves and not done.wait(0.1):
                     pass
                 LIMIT.write_text(f"{device} {limit}")
