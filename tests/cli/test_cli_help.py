@@ -23,7 +23,6 @@ NO_HIT = {3}  # the recording is of another day than the one that the example as
 # Exit codes of examples, if not 0; None: it is parsed, and not executed
 CODES: dict[str, set[int] | None] = {
     "ckptprof plan": {3},  # one save does not tell what a save costs
-    "ckptprof plan --job 'train*' --failures 12/30d": {3},
     "ckptprof plan --job 'train*' --grace 30s": {3},
     "ckptprof run --pid 4242": None,  # whose that is, nobody knows; tests/e2e/test_run_pid.py does that
     "ckptprof agent": None,  # watches until Ctrl-C; tests/service/commands does that

@@ -270,7 +270,7 @@ def _entries(plan: CheckpointPlan) -> list[tuple[str, str]]:
         text += "; more than 100,000 in one directory slow file systems down (WEKA)"
     elif after is not None:
         days = after / units.DAY_SECONDS
-        text += f"; 100,000 saves side by side, from which file systems slow down (WEKA), after {days:,.3g} days"
+        text += f"; 100,000 saves side by side, from which file systems slow down (WEKA), after {days:,.0f} days"
     return [("Entries", text)]
 
 
