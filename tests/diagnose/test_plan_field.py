@@ -6,7 +6,7 @@ import pytest
 from tests.diagnose.test_plan_measured import SECOND, checkpoint
 
 from ckptprof.diagnose.plan import field
-from ckptprof.diagnose.plan.basis import RESTART_SECONDS, GivenFigures, Origin, measure
+from ckptprof.diagnose.plan.basis import RESTART_SECONDS, GivenFigures, MeasuredFigures, Origin, measure
 from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan
 from ckptprof.model import Checkpoint, Gap, Interval, Kind, Writer
 from ckptprof.report.plan import render
@@ -167,3 +167,10 @@ def test_a_restart_takes_as_long_as_recorded_ones() -> None:
     assert (alone.value, alone.origin) == (RESTART_SECONDS, Origin.ASSUMED)
     assert alone.text.endswith("; 1 restart took 700 s until the first step, without the restore")
     assert plan(GivenFigures(gpus=8, restart_seconds=60), every).basis.restart.origin is Origin.GIVEN
+
+    def noticed(seconds: float, measured: MeasuredFigures) -> str:
+        return _words(plan(GivenFigures(gpus=8, notice_seconds=seconds), measured))
+
+    assert "0 of 2 recorded restarts went on from a save of the last 49.0 s before the end" in noticed(49, every)
+    assert "1 of 2 recorded restarts went on from a save of the last 51.0 s before the end" in noticed(51, every)
+    assert "0 of 1 recorded restart went on from a save" in noticed(51, one)

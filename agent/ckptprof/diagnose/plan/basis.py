@@ -13,7 +13,7 @@ from ckptprof.diagnose.plan import field
 from ckptprof.diagnose.restarts import JobRestarts, LivesOf, find_restarts
 from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, Gap, Kind, Mode
-from ckptprof.units import HOUR_SECONDS, plural
+from ckptprof.units import HOUR_SECONDS, NS, plural
 
 _CENTURIES = 1e11  # seconds: 3,000 years
 RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assumed, not measured
@@ -41,6 +41,11 @@ class SourcedFigure(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     origin: Origin
     text: str = ""  # description of the source, for users
+
+
+def is_measured(figure: SourcedFigure | None) -> bool:
+    """Return True for figures from recorded checkpoints, not from options."""
+    return figure is not None and figure.origin is Origin.MEASURED
 
 
 class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +163,7 @@ class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
     restore: SourcedFigure | None = None
     mttf: SourcedFigure | None = None  # between restarts
     restarts_seconds: tuple[float, ...] = ()  # without training, of each restart, without the restore
+    unsaved_seconds: tuple[float, ...] = ()  # from the save that a restart went on from until the end; none: infinite
     files: int | None = None  # of a save at most; None: none was saved to files
     has_own_paths: bool = False  # whether each save has a path of its own
     whole_seconds: tuple[float, ...] = ()  # of each save, from when training stopped for it until it was complete
@@ -199,6 +205,7 @@ def measure(
         ),
         mttf=_failures(restarted),
         restarts_seconds=_restarts(restarted),
+        unsaved_seconds=_unsaved(restarted),
         files=max((save.files for save in own if save.path is not None), default=None),
         has_own_paths=len(set(paths)) == len(paths) > 1,
         whole_seconds=tuple(max(figures.duration_seconds(c), figures.stall_seconds(c) or 0.0) for c in own),
@@ -218,6 +225,12 @@ def _restarts(job: JobRestarts | None) -> tuple[float, ...]:
     """Return the seconds without training of each restart, without the restore, where the end of a process is known."""
     every = () if job is None else (one for one in job.restarts if not one.in_gap)
     return tuple(one.down_seconds - (one.restoring_seconds or 0.0) for one in every if one.down_seconds is not None)
+
+
+def _unsaved(job: JobRestarts | None) -> tuple[float, ...]:
+    every = () if job is None else (one for one in job.restarts if not one.in_gap)
+    ends = [(one.ended_ns, one.saved_ns) for one in every if one.ended_ns is not None]
+    return tuple(math.inf if saved_ns is None else (ended_ns - saved_ns) / NS for ended_ns, saved_ns in ends)
 
 
 def _blocked(saves: Sequence[Checkpoint]) -> tuple[SourcedFigure | None, int]:
