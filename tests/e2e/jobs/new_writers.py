@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,11 @@ def read(path: Path, variant: str) -> dict[str, torch.Tensor]:
         return {name: one.clone() for name, one in streamer.get_tensors()}
 
 
+def finish(book: Logbook, step: int, path: Path, start_ns: int, stall_ns: int, _: object) -> None:
+    """Log a save that is complete."""
+    book.add("save", step, path, start_ns, time.time_ns(), stall_ns=stall_ns)
+
+
 def manage(loop: Loop, told: Options, book: Logbook) -> None:
     """Save and restore by torch_checkpointing."""
     is_async = told.variant.endswith("async")
@@ -103,11 +109,7 @@ def manage(loop: Loop, told: Options, book: Logbook) -> None:
         if written is None:
             book.add("save", step, path, start_ns, start_ns + stall_ns)
             continue
-
-        def record(_: object, step=step, path=path, start_ns=start_ns, stall_ns=stall_ns) -> None:
-            book.add("save", step, path, start_ns, time.time_ns(), stall_ns=stall_ns)
-
-        written.add_done_callback(record)
+        written.add_done_callback(partial(finish, book, step, path, start_ns, stall_ns))
         train(loop.learn, told)
         written.result()
     saver.close()
