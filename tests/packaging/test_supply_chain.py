@@ -27,7 +27,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-UNLOCKED = ("torch", "fuzz", "steady")  # groups: its build differs; what `make fuzz` and `make steady` need
+UNLOCKED = ("torch", "fuzz", "steady", "writers")  # its build differs; `make fuzz`, `make steady`, CKPTPROF_JOBS=all
 PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 NOT_THE_SOURCE = shutil.ignore_patterns(".git", ".venv*", ".build", "__pycache__", ".*_cache", ".hypothesis", "dist")
 OWN_FILES = re.compile(r"ckptprof_collectors/(bpf/.*\.o|_lib/lib.*)")
