@@ -646,10 +646,10 @@ class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
 
 
 class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
-    """A large file in a watched folder was opened, closed, or moved there; inotify does not show the process."""
+    """A large file in a watched folder was opened, closed or moved there, or anything was deleted; of any process."""
 
     at_ns: int  # CLOCK_MONOTONIC, within a wake-up of the event itself
-    kind: str  # opened | closed-read | closed-written | renamed
+    kind: str  # opened | closed-read | closed-written | renamed | deleted (the next three are 0)
     device: int
     inode: int
     size: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +20,7 @@ from ckptprof.cli.shared.database import (
     read_databases,
 )
 from ckptprof.errors import NothingFoundError, UsageError
-from ckptprof.model import Report
+from ckptprof.model import CheckpointQuery, Kind, Report
 
 if TYPE_CHECKING:
     from ckptprof.report.conditions import ConditionResult
@@ -32,6 +33,9 @@ All = Annotated[
 Restarts = Annotated[
     bool, typer.Option("--restarts", help="What failures and restarts cost: training redone, time without training.")
 ]
+Reads = Annotated[
+    bool, typer.Option("--reads", help="Who reads the saves back, when and for what; which are never read.")
+]
 EXAMPLES = """
 # Everything recorded
 ckptprof report
@@ -39,6 +43,8 @@ ckptprof report
 ckptprof report --since 2h --job 'train*'
 # What did each failure cost?
 ckptprof report --restarts
+# Which saves are ever read, and how old do they get?
+ckptprof report --reads --since 7d
 # A page to view or mail
 ckptprof report --html report.html
 # Several nodes together, from copies of their databases
@@ -59,6 +65,7 @@ def command(  # each argument is an option of the command line
     gpus: options.Gpus = None,
     whole: All = False,
     restarts: Restarts = False,
+    reads: Reads = False,
     fail_on: fail_conditions.FailOn = None,
     allow_unknown: fail_conditions.AllowUnknown = False,
     no_pager: options.NoPager = False,
@@ -83,6 +90,10 @@ def command(  # each argument is an option of the command line
     --restarts reports what each failure of a job cost instead: the training that was redone since the save it went on
     from, and the time until the next process started, restored and trained. Without a restart the exit code is 3.
 
+    --reads reports what became of each save instead: its first reader, how long after the save, from the page cache or
+    not, whether the reader resumed, branched or only read, and when the save was deleted or overwritten. By default
+    saves without a read are only listed if they are of the last ten. Without a save the exit code is 3.
+
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
     'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'risks>0', 'count<1',
@@ -99,20 +110,19 @@ def command(  # each argument is an option of the command line
     evaluate = _compile_conditions(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = expand_databases(db)
-    if restarts and (html_page is not None or fail_on or kind or gpus):
-        raise UsageError("--restarts excludes --html, --fail-on, --kind and --gpus", hint="use one command for each")
+    special = _special_report(restarts, reads, others=bool(html_page is not None or fail_on or kind or gpus))
     if len(paths) > 1:
-        if html_page is not None or restarts:
-            one = "--restarts" if restarts else "--html"
-            raise UsageError(f"{one} covers one node only", hint="give one database with --db")
+        if html_page is not None or special:
+            raise UsageError(f"{special or '--html'} covers one node only", hint="give one database with --db")
         found = read_databases(paths, query).with_gpus(gpus)
         _write_merged(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         results = evaluate(found.report)
         code = 0 if any(one.is_met for one in results) and not found.unread else found.conclude()
         return fail_conditions.report_conditions(results, allow_unknown=allow_unknown) or code
-    if restarts:
+    if special:
         with read_database(paths[0]) as reader:
-            return _write_restarts(reader, reader.report(query), json=json, off=no_pager, no_color=no_color)
+            write: Callable[..., int] = partial(_write_reads, whole=whole) if reads else _write_restarts
+            return write(reader, query, json=json, off=no_pager, no_color=no_color)
     with read_database(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
@@ -147,11 +157,21 @@ def command(  # each argument is an option of the command line
     return fail_conditions.report_conditions(results, allow_unknown=allow_unknown)
 
 
-def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
+def _special_report(restarts: bool, reads: bool, *, others: bool) -> str:  # noqa: FBT001 - options
+    """Return the option of the report wanted instead, if any; raises UsageError beside another or what it excludes."""
+    chosen = [*["--restarts"] * restarts, *["--reads"] * reads]
+    if len(chosen) > 1 or (chosen and others):
+        excluded = ", ".join([*chosen[1:], "--html, --fail-on, --kind and --gpus"])
+        raise UsageError(f"{chosen[0]} excludes {excluded}", hint="use one command for each")
+    return "".join(chosen)
+
+
+def _write_restarts(reader: StoreReader, query: CheckpointQuery, *, json: bool, off: bool, no_color: bool) -> int:
     """Write what restarts cost; `off`: without a pager. Raises NothingFoundError without one."""
     from ckptprof.diagnose.restarts import find_restarts  # noqa: PLC0415 # for --restarts only
     from ckptprof.report import document, plan  # noqa: PLC0415 # as above
 
+    report = reader.report(query)
     jobs = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
     if json:
         found = plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
@@ -164,6 +184,34 @@ def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: boo
     if not json:
         width, colour = output.terminal_width(), output.use_colour(off=no_color)
         text = plan.render_restarts(jobs, width=width, colour=colour, zone=output.LocalZone())
+        if not output.page(text, off=off):
+            output.write(text)
+    return 0
+
+
+def _write_reads(
+    reader: StoreReader, query: CheckpointQuery, *, whole: bool, json: bool, off: bool, no_color: bool
+) -> int:
+    """Write who read which saves; `off`: without a pager. Raises NothingFoundError without a save."""
+    from ckptprof.diagnose.reads import find_reads  # noqa: PLC0415 # for --reads only
+    from ckptprof.diagnose.restarts import find_restarts  # noqa: PLC0415 # as above
+    from ckptprof.report import document  # noqa: PLC0415 # as above
+    from ckptprof.report.jobs import reads  # noqa: PLC0415 # as above
+
+    chosen = {one.id for one in reader.report(query).checkpoints}
+    report = reader.report(CheckpointQuery(since_ns=query.since_ns))  # any job may have read them, at any later time
+    copies = reader.report(CheckpointQuery(since_ns=query.since_ns, kind=Kind.COPY)).checkpoints
+    every = {one.id: one for one in (*report.checkpoints, *copies)}
+    restarts = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
+    jobs = find_reads(every.values(), reader.files(min(every, default=0), max(every, default=0)), restarts, chosen)
+    if json:
+        found = reads.ReadsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
+        output.write(document.dump(document.to_document(found)))
+    if not jobs:
+        raise NothingFoundError(f"no complete save among {len(chosen):,} checkpoints")
+    if not json:
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        text = reads.render(jobs, width=width, colour=colour, zone=output.LocalZone(), whole=whole)
         if not output.page(text, off=off):
             output.write(text)
     return 0

@@ -1,0 +1,1 @@
+"""What became of the saves of jobs."""
