@@ -99,7 +99,7 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         _add_staging_files(group, parts, known)
         for part in parts:
             is_fed = makers[process] == trainer and part.staging_file is None  # through a pipe
-            by_main = is_fed and _is_by_main_thread(trainer, part, known.world) is not False
+            by_main = is_fed and is_by_main_thread(trainer, part, known.world) is not False
             group.transfers_by(by_main).add(part.bytes, _transfer_span(part))
         start_ns = min(_transfer_span(part)[0] for part in parts)
         born_ns = known.world.born_ns(process)
@@ -160,7 +160,7 @@ def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowled
     _add_staging_files(group, parts, known)
     main_spans = LatestEnds()  # of parts assigned to the main thread by its counters
     for part in sorted((part for part in parts if not part.threads), key=lambda one: length([_transfer_span(one)])):
-        is_own = _is_by_main_thread(group.trainer, part, known.world, main_spans)
+        is_own = is_by_main_thread(group.trainer, part, known.world, main_spans)
         if is_own:
             main_spans.add(_transfer_span(part))
         group.transfers_by(is_own).add(part.bytes, _transfer_span(part))
@@ -186,19 +186,20 @@ def _add_staging_files(group: WriterGroup, parts: list[Transfer], known: Knowled
     staged = [(part, part.staging_file) for part in parts if part.staging_file is not None]
     group.start_spans += [(staging.start_ns, staging.end_ns) for part, staging in staged if not part.writes]
     for staging in (staging for _, staging in staged if staging.process == group.trainer):
-        threads = {session.tid for session in staging.threads}
-        is_own = group.trainer[0] in threads if threads else _is_by_main_thread(group.trainer, staging, known.world)
+        is_own = is_by_main_thread(group.trainer, staging, known.world)
         group.has_staging = group.has_staging or bool(is_own)
         group.transfers_by(is_own).add(0, _transfer_span(staging))
 
 
-def _is_by_main_thread(
+def is_by_main_thread(
     trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds | None = None
 ) -> bool | None:
-    """Whether the main thread transferred most of a part whose operations were not counted; None if unknown.
+    """Whether the main thread of a trainer transferred most of a part, or one of its sessions; None if unknown.
 
     It may also have transferred other parts, in `main_spans`, at the same time: its counters cover both.
     """
+    if part.process == trainer and part.threads:
+        return any(session.tid == trainer[0] for session in part.threads)
     start_ns, end_ns = _transfer_span(part)
     if part.staging_file is None:
         span = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS
