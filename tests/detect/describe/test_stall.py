@@ -884,6 +884,22 @@ def test_workers_of_a_launcher_train_themselves(
     assert seconds(found) == pytest.approx(stall, abs=0.1)
 
 
+@pytest.mark.parametrize("trace", [True, False])
+def test_who_joins_a_child_that_it_starts_for_each_save_is_no_launcher(*, trace: bool) -> None:
+    """It computes before it writes and after, as a check does; no save of its job was in the life of the second one."""
+    stage, lives = Stage(trace=trace), ((1.0, 6.2), (8.0, 13.2))
+    trainer = stage.process()
+    stage.extra += times(trainer, lives)
+    for number, (born_s, exit_s) in enumerate(lives):
+        child = forked(stage, born_s, exit_s)
+        stage.write(child, f"/ckpt/step_{number + 1}.pt", born_s + 1.5, 0.5, 200 * MIB)
+        stage.extra += [*times(child, ((0.0, born_s), (exit_s, FOR_SECONDS))), *met(trainer, 61, born_s + 0.1, exit_s)]
+
+    *_, second = detect(stage)
+
+    assert (second.writers[0].role, seconds(second)) == ("child", pytest.approx(5.0, abs=0.2))
+
+
 def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
     """/proc/PID/task/PID/io: the main thread's own bytes are those of the file, or they are not."""
     modes = []

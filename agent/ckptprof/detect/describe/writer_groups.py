@@ -131,7 +131,7 @@ def _find_trainer(process: ProcessKey, candidate: Candidate, world: World) -> Pr
         end_ns, trainers = candidate.end_ns, world.trainers
         found = [one for one in found if _is_active(one, candidate.start_ns - BASELINE_REACH_NS, trainers)] or found
         if found[0] == process and _is_active(process, end_ns, trainers):
-            found = [one for one in found if one == process or not _is_launcher(one, process, end_ns, world)]
+            found = [one for one in found if one == process or not _is_launcher(one, process, candidate, world)]
     return (found or [process])[-1]
 
 
@@ -143,13 +143,14 @@ def _is_active(process: ProcessKey, since_ns: int, trainers: TrainingThreads) ->
     return wakes_by_itself(stretches) or any(one.share > 0.5 for one in stretches)
 
 
-def _is_launcher(process: ProcessKey, worker: ProcessKey, since_ns: int, world: World) -> bool:
+def _is_launcher(process: ProcessKey, worker: ProcessKey, candidate: Candidate, world: World) -> bool:
     """Whether it waited for a worker that went on after this or an earlier save: it was active only as it started."""
-    trainers, until_ns = world.trainers, since_ns + BASELINE_REACH_NS
+    trainers, since_ns, until_ns = world.trainers, candidate.end_ns, candidate.end_ns + BASELINE_REACH_NS
     if waits := world.threads.child_waits(process, since_ns, since_ns):
+        if candidate.writes and (saved_ns := trainers.last_save_end_ns(worker, since_ns)):
+            return saved_ns > world.born_ns(worker)  # else one is born for each save
         ran = trainers.stretches(worker, since_ns, waits[-1][1])
-        went_on = sum(one.share * length([one[:2]]) for one in ran) >= 2 * CONCURRENT_NS  # it exits sooner
-        return went_on or trainers.last_save_end_ns(worker, since_ns) > world.born_ns(worker)
+        return sum(one.share * length([one[:2]]) for one in ran) >= 2 * CONCURRENT_NS  # most exit sooner
     has_stack = any(map(main_frames, trainers.stacks(worker, since_ns, until_ns)))
     return has_stack and _is_active(process, since_ns, trainers) is False
 
