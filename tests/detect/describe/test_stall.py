@@ -1205,20 +1205,22 @@ def test_who_waits_for_a_child_that_carries_its_files_is_held_until_that_is_done
 
 
 @pytest.mark.parametrize("trace", [True, False])
-@pytest.mark.parametrize(("reading_s", "sent_mib", "stall"), [(3.9, 0, 4.2), (0.6, 0, 0.2), (0.6, 200, 4.2)])
+@pytest.mark.parametrize(
+    ("reading_s", "sent_mib", "stall"), [(3.9, 0, 4.2), (30, 0, 30.3), (0.6, 0, 0.2), (0.6, 200, 4.2)]
+)
 def test_who_waits_for_a_child_that_reads_its_save_to_the_end_or_sends_it_is_blocked(
     reading_s: float, sent_mib: int, stall: float, *, trace: bool
 ) -> None:
     """It packs or checks it, for longer than a save waits for its decision; who only computes after it does neither."""
-    stage = Stage(trace=trace)
+    stage, end_s = Stage(trace=trace), 5.3 + max(reading_s, 3.9)
     trainer = stage.process()
-    child = stage.process(200, parent_pid=100, program="pack.py", runtimes=(), born_s=5.2, exit_s=9.2)
+    child = stage.process(200, parent_pid=100, program="pack.py", runtimes=(), born_s=5.2, exit_s=end_s)
     stage.write(trainer, "/ckpt/step_1.pt", 5.0, 0.2, 200 * MIB)
     stage.read(child, "/ckpt/step_1.pt", 5.25, reading_s, 200 * MIB, from_disk=False, kept=0.0)
-    stage.extra += [*times(trainer, ((5.0, 9.2),)), *met(trainer, 61, 5.3, 9.2)]
+    stage.extra += [*times(trainer, ((5.0, end_s),)), *met(trainer, 61, 5.3, end_s)]
     sockets.look(stage, child, sockets.saved(sent_mib * MIB, (5.3,), took_s=3.8), 10.0, port=8000)
 
-    (save,) = (one for one in detect(stage) if one.kind is Kind.SAVE)
+    (save,) = (one for one in detect(stage, stage.frames(40.0)) if one.kind is Kind.SAVE)
 
     assert (save.mode, seconds(save)) == (Mode.SYNC, pytest.approx(stall, abs=0.2))
 

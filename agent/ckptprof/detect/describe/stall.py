@@ -141,9 +141,8 @@ def classify_stall(candidate: Candidate, known: Knowledge) -> Stall:
         stall_ns = length(blocked)
         limitations = tuple(_COPY_LIMITATION if one == _UNKNOWN_LIMITATION else one for one in limitations)
     return Stall(
-        mode, stall_ns, evidence, limitations, roles, leading.still_spans, blocked, copy_buffers, awaited, waited is
-        not None,
-        leading.deleting_ns, leading.packing, leading.was_built_by_helpers,
+        mode, stall_ns, evidence, limitations, roles, leading.still_spans, blocked, copy_buffers, awaited,
+        waited is not None, leading.deleting_ns, leading.packing, leading.was_built_by_helpers,
     )  # fmt: skip
 
 
@@ -222,7 +221,9 @@ def _classify_sole_writer(
     ]
     own_still = [span for span in still_spans if span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns]
     after_ns = max(span[1] for span in spans)
-    packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, candidate, known)]
+    waits = known.world.threads.child_waits(group.trainer, after_ns, after_ns + PATIENCE_NS)
+    paused = merged([*still_spans, *clip(waits, [(after_ns, after_ns + PATIENCE_NS)])])
+    packing = [one for one in paused if one[1] > after_ns and _is_packing(one, candidate, known)]
     before = prepared = activity.profile.preparation(activity.start_ns)
     if before is None:
         before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
