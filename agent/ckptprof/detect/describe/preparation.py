@@ -35,6 +35,7 @@ class Profile:
         self._functions: Counter[tuple[str, str]] = Counter()
         if self._places:
             self._add_calls(merged((low_ns, high_ns + COUNTER_LAG_NS) for low_ns, high_ns in (*others, save)))
+        self._usual = {place: self._is_usual(place) for place in {place for _, place in self._places}}
 
     def _add_calls(self, saves: Sequence[Span]) -> None:
         since = [self._places[0][0], *(end_ns for _, end_ns in saves)]
@@ -56,8 +57,7 @@ class Profile:
         run: Span | None = None
         later_ns, later_place = first_ns, next((place for at_ns, place in self._places if at_ns >= first_ns), ())
         for at_ns, place in reversed([one for one in self._places if self._since_ns < one[0] < first_ns]):
-            is_covered = later_ns - at_ns <= CONCURRENT_NS or place == later_place
-            is_usual = self._is_usual(place) if is_covered else None
+            is_usual = self._usual[place] if later_ns - at_ns <= CONCURRENT_NS or place == later_place else None
             if is_usual is None or (is_usual and is_parked(place[::-1])):
                 return None  # or another thread trains
             between_ns = (at_ns + later_ns) // 2
@@ -71,7 +71,7 @@ class Profile:
 
     def _tells_apart(self, until_ns: int) -> bool:
         """Whether it was at unusual places only now and then since the last save: else training is among them."""
-        usual = [self._is_usual(place) for at_ns, place in self._places if self._since_ns < at_ns < until_ns]
+        usual = [self._usual[place] for at_ns, place in self._places if self._since_ns < at_ns < until_ns]
         return list(pairwise(usual)).count((True, False)) < MANY
 
     def _is_usual(self, place: Place) -> bool | None:

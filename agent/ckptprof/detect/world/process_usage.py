@@ -12,7 +12,6 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import clip, length
 from ckptprof_collectors.samples import DirtyPause, ProcessStat
 
-_MAX_STRAY_TICKS = 2  # in user mode, among kernel time: listing what is deleted takes some
 _HISTORY_BYTES = 37_440  # of one process, 585 samples: a node has hundreds
 _Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT THREADS", start=0)
 
@@ -95,7 +94,7 @@ class ProcessUsage:
         for at_ns, counts in samples:
             own = counts[_Column.USER] - first[_Column.USER]
             ran = counts[_Column.TICKS] - first[_Column.TICKS]
-            if own > max(_MAX_STRAY_TICKS, LITTLE_SHARE * ran):
+            if own > max(MANY, LITTLE_SHARE * ran):  # listing what is deleted takes some
                 if at_ns - since_ns > AT_ONCE_NS:
                     lasts = in_kernel >= MANY and last_ns - first_ns >= AT_ONCE_NS
                     sides = (start_ns - LATE_COUNTER_NS, start_ns), (last_ns, last_ns + LATE_COUNTER_NS)
