@@ -8,7 +8,7 @@ import msgspec
 
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.store.deletions import deletion_ns
-from ckptprof_collectors.samples import FileEvent, FileLifeEvent, Frame
+from ckptprof_collectors.samples import FileEvent, Frame
 
 MAX_DELETIONS = 4096  # retained for saves that are reported later, or again
 
@@ -21,9 +21,9 @@ class Deletions:
         self._new: dict[str, int] = {}
 
     def ingest(self, frame: Frame) -> None:
-        """Ingest deletions in watched folders by any process, and elsewhere by traced ones."""
+        """Ingest deletions in watched folders, by any process; the paths of traced ones are a guess (unlinkat(2))."""
         for sample in frame.samples:
-            if isinstance(sample, FileEvent | FileLifeEvent) and sample.kind in ("deleted", "unlinked") and sample.path:
+            if isinstance(sample, FileEvent) and sample.kind == "deleted":
                 at_ns = sample.at_ns + frame.wall_ns - frame.at_ns
                 for known in (self._deleted, self._new):
                     known.pop(sample.path, None)
