@@ -43,7 +43,7 @@ def test_the_account_that_grew_most_is_the_reason(make_diagnosed: _Make, zone: t
     text = " ".join(terminal.render(report, width=200, colour=False, zone=zone).split())
 
     assert one.sentence == (
-        "save 5, step 500, took 6.00 s, 1.5 times the median of 4.00 s, because of disk: 1.90 s more than usual; "
+        "save 5, step 500, took 6.00 s, 1.5 times the median of 4.00 s, because of disk (2.90 s, median 1.00 s); "
         "training was blocked for 6.00 s"
     )
     assert (one.id, one.times, one.median_seconds) == (5, 1.5, 4.0)

@@ -92,7 +92,7 @@ def limit_title(verdict: Verdict) -> str:
         named = " or ".join(limit.word for limit in verdict.candidates)
         return f"unclear, possibly {named}" if named else "unclear"
     word = certainty.confidence_word(verdict.limit, verdict.confidence)
-    return f"{certainty.limit_name([verdict])}, {word} ({verdict.confidence:.2f})"
+    return f"{certainty.limit_name(verdict)}, {word} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -178,7 +178,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     ]
     rows = [
         [
-            Cell("ACCOUNT", certainty.account_name(one.limit), "bold"),
+            Cell("ACCOUNT", certainty.account_name(one.limit, checkpoint.verdict), "bold"),
             number("TIME", one.seconds, units.seconds),
             number("SHARE", one.seconds / whole, units.percent),
             Cell("", full * (length - waits) + hatch * waits, colours.terminal_style(one.limit), drop=1),
@@ -197,8 +197,9 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
     rest = sum(one.seconds for one in every[len(ordered) :])
-    if rest and not least:
-        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more: --json has them")
+    if rest:
+        where = "--all" if least else "--json"
+        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more: {where} has them")
     return lines
 
 
