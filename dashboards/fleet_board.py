@@ -6,6 +6,7 @@ from panels import AGE_IN_INTERVALS, BEGUN, BLOCKED, HEAT, INCOMPLETE, LIMITED, 
 from queries import HELD, UNNAMED, Board, Group, Panel, Query, blocked_share, grown, hourly, intervals, share
 
 _ALERTS = 'ALERTS{NODE,alertname=~"Ckptprof.+",alertstate="firing"}'
+_SEVERITIES = {"critical": (1, 1), "warning": (1,), "info": None}  # red, yellow, no colour
 _NONE = "0 * count(ckptprof_build_info{NODE})"
 _ON_STORAGE = "$__range_s * count by (storage) (increase(ckptprof_storage_save_seconds_total{NODE}[$__range]))"
 
@@ -15,26 +16,35 @@ _STATS = (
         "Alerts",
         "short",
         "Alerts of the rules that fire now; they are listed below.",
-        (Query(f"count({_ALERTS}) or {_NONE}", "alerts"),),
+        tuple(
+            Query(f'count({_ALERTS[:-1]},severity="{one}"}}) or {_NONE}', one, steps=steps)
+            for one, steps in _SEVERITIES.items()
+        ),
         empty="no agent was scraped",
-        steps=(1, 5),
     ),
     Panel(
         "Nodes overdue",
         "short",
-        "Nodes whose newest save is older than twice their mean interval between saves within the time range.",
+        "Nodes that respond, and whose newest save is older than twice their mean interval between saves within the "
+        "time range.",
         (Query(f"count({intervals()} > 2) or {_NONE}", "nodes"),),
         empty="no agent was scraped",
-        steps=(1, 5),
+        steps=(1,),
     ),
     LONGEST,
     INCOMPLETE,
     BLOCKED,
     Panel(
-        "Mean GPUs waiting",
+        "GPUs waiting",
         "short",
-        "Average number of GPUs of all nodes that waited for saves in the last hour.",
-        (Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "GPUs"),),
+        "Average number of GPUs that waited for saves in the last hour, and the number of GPUs of the nodes whose "
+        "training saves blocked within the time range.",
+        (
+            Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "on average"),
+            Query(
+                f"sum({share('checkpoint_gpu_seconds_total')} / ({share('checkpoint_stall_seconds_total')} > 0))", "of"
+            ),
+        ),
         empty="not known",
     ),
     SAVED,
@@ -61,7 +71,7 @@ _GROUPS = (
         "Training blocked",
         (
             Panel(
-                "Runs, the most blocked first",
+                "Runs, by their most blocked node",
                 "percentunit",
                 "Share of the time range in which saves blocked training, on the worst node of each run; the ten "
                 "highest. 5 % is a usual limit.",
@@ -86,10 +96,9 @@ _GROUPS = (
                 (Query(f"{grown('storage_stall_seconds_total', 'storage')} / ({_ON_STORAGE})", "{{storage}}"),),
                 kind="bars",
                 steps=HELD,
-                width=8,
             ),
             Panel(
-                "Throughput of saves by storage",
+                "Mean throughput of saves by storage",
                 "Bps",
                 "Bytes of saves divided by their duration, within the time range, by the type of file system.",
                 (
@@ -100,15 +109,6 @@ _GROUPS = (
                     ),
                 ),
                 kind="bars",
-                width=8,
-            ),
-            Panel(
-                "Saved by storage",
-                "decbytes",
-                "Bytes of saves within the time range, by the type of file system.",
-                (Query(grown("storage_saved_bytes_total", "storage"), "{{storage}}"),),
-                kind="bars",
-                width=8,
             ),
         ),
     ),

@@ -16,7 +16,7 @@ NODES = Panel(
             f"count({_SINCE} unless on (instance) ckptprof_build_info{{NODE}}) "
             "or 0 * count(ckptprof_build_info{NODE})",
             "silent",
-            steps=(1, 5),
+            steps=(1,),
         ),
     ),
     empty="no agent was scraped",
@@ -27,15 +27,18 @@ INCOMPLETE = Panel(
     "short",
     "Saves within the time range that were interrupted or never committed; restore from the save before.",
     (Query('round(sum(increase(ckptprof_incomplete_checkpoints_total{NODE,kind="save"}[$__range])))', "saves"),),
-    steps=(1, 5),
+    steps=(1,),
 )
 
 LONGEST = Panel(
     "Longest unsaved",
     "s",
-    "Longest time since the end of the newest save, over all nodes: what would be lost if training failed now, and "
-    "how many mean intervals between saves that is. A node whose agent is silent counts too; it is in the table below.",
-    (Query(f"max({AGE})", "longest"), Query(f"max({intervals()})", "intervals", "suffix:x", TWICE)),
+    "Longest time since the end of the newest save, over all nodes that respond: what would be lost if training failed "
+    "now, and how many mean intervals between saves that is. What a silent node saves is not known.",
+    (
+        Query(f"max({AGE} and on (instance) ckptprof_build_info{{NODE}})", "longest"),
+        Query(f"max({intervals()})", "intervals", "suffix:x", TWICE),
+    ),
     empty="no save yet",
 )
 
@@ -65,7 +68,7 @@ DURATIONS = Panel(
 )
 
 SAVED = Panel(
-    "Saved",
+    "Saved in the time range",
     "decbytes",
     "Bytes of all saves within the time range, summed over nodes.",
     (Query(f"sum(increase(ckptprof_checkpoint_bytes_total{{{SAVE}}}[$__range]))", "decbytes"),),
@@ -151,16 +154,16 @@ NODE_TABLE = Panel(
     "short",
     "One line for each node, 100 at most; a click on its name shows only that node. `intervals`: time since its newest "
     "save, divided by its mean interval between saves; above 2 a save is overdue. `storage`: the type of file system "
-    "that most bytes were written to. An empty cell has no value yet.",
+    "that most bytes were written to. What a node saves while its agent is silent is not known.",
     (
-        Query(f"topk(100, {AGE})", "since the newest save", "s"),
+        Query(f"topk(100, {AGE})", "since the newest recorded save", "s"),
         Query(f"{intervals()} {_OLDEST}", "intervals", "suffix:x", TWICE),
-        Query(f"max by (instance) (ckptprof_last_checkpoint_duration_seconds{{{SAVE}}}) {_OLDEST}", "duration", "s"),
-        Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{SAVE}}}) {_OLDEST}", "size", "decbytes"),
+        Query(f"max by (instance) (ckptprof_last_checkpoint_duration_seconds{{{SAVE}}}) {_OLDEST}", "newest took", "s"),
+        Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{SAVE}}}) {_OLDEST}", "newest size", "decbytes"),
         Query(f"max by (instance, limit, confidence) (ckptprof_last_checkpoint_limit{{{SAVE}}}) {_OLDEST}", ""),
         Query(f"topk by (instance) (1, {grown('storage_saved_bytes_total', 'instance, storage')}) {_OLDEST}", ""),
         Query(f"{share('checkpoint_stall_seconds_total')} {_OLDEST}", "training blocked", "percentunit", HELD),
-        Query(f"max by (instance) (ckptprof_trace_active{{NODE}}) {_OLDEST}", "level", "level"),
+        Query(f"(max by (instance) (ckptprof_trace_active{{NODE}}) or 0 * {AGE} - 1) {_OLDEST}", "level", "level"),
     ),
     kind="table",
     width=24,

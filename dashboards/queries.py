@@ -18,8 +18,9 @@ Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 LIMITS = {limit.value if limit else UNEXPLAINED: (account_name(limit), one.colour) for limit, one in OF_LIMIT.items()}
 
 SAVE = 'NODE,kind="save"'
-HELD = (0.05, 0.12)  # SNIA's limit, and the average in the field
-TWICE = (1.5, 2.0)  # intervals between saves
+# Yellow from here on; red is for alerts of severity critical alone
+HELD = (0.05,)  # SNIA's limit
+TWICE = (2.0,)  # intervals between saves
 AGE = f"max by (instance) (time() - last_over_time(ckptprof_last_checkpoint_timestamp_seconds{{{SAVE}}}[$__range]))"
 SAVES = f"sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{{{SAVE}}}[$__range]))"
 UNNAMED = "these agents do not export the names of jobs (`job_names`), or the recording rules are not loaded"
@@ -32,7 +33,7 @@ class Query:
     text: str
     legend: str = "{{instance}}"  # empty: no column of its own
     unit: str | None = None  # of a column of a table, if it differs from the panel's
-    steps: tuple[float, float] | None = None  # likewise, the thresholds for yellow and red
+    steps: tuple[float, ...] | None = None  # likewise, the thresholds for yellow and red
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Panel:
     kind: Kind = "graph"
     holds: bool = False  # a value stays until the next one
     maximum: float | None = None
-    steps: tuple[float, float] | None = None  # the thresholds for yellow and red
+    steps: tuple[float, ...] | None = None  # the thresholds for yellow and red
     width: int = 12
     height: int = 8
 
@@ -144,5 +145,5 @@ def blocked_share() -> str:
 
 
 def intervals() -> str:
-    """Return the time since each node's newest save, divided by the node's mean interval between saves."""
-    return f"{AGE} / on (instance) ($__range_s / ({SAVES} >= 2))"
+    """Return the time since the newest save of each node that responds, divided by its mean interval between saves."""
+    return f"({AGE} / on (instance) ($__range_s / ({SAVES} >= 2)) and on (instance) ckptprof_build_info{{NODE}})"
