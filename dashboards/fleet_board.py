@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from panels import AGE_IN_INTERVALS, BEGUN, BLOCKED, HEAT, INCOMPLETE, LIMITED, LONGEST, NODE_TABLE, NODES, SAVED
-from queries import HELD, UNNAMED, Board, Group, Panel, Query, blocked_share, grown, hourly, intervals, share
+from queries import HELD, UNNAMED, Board, Group, Panel, Query, blocked_share, grown, hourly, intervals, newest, share
 
 _ALERTS = 'ALERTS{NODE,alertname=~"Ckptprof.+",alertstate="firing"}'
 _SEVERITIES = {"critical": (1, 1), "warning": (1,), "info": None}  # red, yellow, no colour
@@ -38,12 +38,10 @@ _STATS = (
         "GPUs waiting",
         "short",
         "Average number of GPUs that waited for saves in the last hour, and the number of GPUs of the nodes whose "
-        "training saves blocked within the time range.",
+        "training saves blocked.",
         (
             Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "on average"),
-            Query(
-                f"sum({share('checkpoint_gpu_seconds_total')} / ({share('checkpoint_stall_seconds_total')} > 0))", "of"
-            ),
+            Query("round(sum({} / ({} > 0)))".format(*map(newest, ("gpu_seconds", "stall_seconds"))), "of"),
         ),
         empty="not known",
     ),

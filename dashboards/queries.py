@@ -97,6 +97,11 @@ def share(family: str) -> str:
     return f"sum by (instance) (increase(ckptprof_{family}{{NODE}}[$__range])) / $__range_s"
 
 
+def newest(family: str) -> str:
+    """Return the newest value of a counter of checkpoints by node."""
+    return f"max by (instance) (last_over_time(ckptprof_checkpoint_{family}_total{{NODE}}[$__range]))"
+
+
 def grown(family: str, by: str, matchers: str = "NODE") -> str:
     """Return the growth of a counter in the time range.
 
