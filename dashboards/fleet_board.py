@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from panels import AGE_IN_INTERVALS, BEGUN, BLOCKED, HEAT, INCOMPLETE, LIMITED, LONGEST, NODE_TABLE, NODES, SAVED
-from queries import HELD, UNNAMED, Board, Group, Panel, Query, blocked_share, grown, hourly, intervals, newest, share
+from queries import INTERVALS, RESPONDS, RUN_STALLED, STALLED, UNNAMED, Board, Group, Panel, Query, grown, hourly
 
 _ALERTS = 'ALERTS{NODE,alertname=~"Ckptprof.+",alertstate="firing"}'
 _SEVERITIES = {"critical": (1, 1), "warning": (1,), "info": None}  # red, yellow, no colour
 _NONE = "0 * count(ckptprof_build_info{NODE})"
+_NEWEST = "max by (instance) (last_over_time(ckptprof_checkpoint_{}_total{{NODE}}[$__range]))"
 _ON_STORAGE = "$__range_s * count by (storage) (increase(ckptprof_storage_save_seconds_total{NODE}[$__range]))"
 
 _STATS = (
@@ -27,7 +28,7 @@ _STATS = (
         "short",
         "Nodes that respond, and whose newest save is older than twice their mean interval between saves within the "
         "time range.",
-        (Query(f"count({intervals()} > 2) or {_NONE}", "nodes"),),
+        (Query(f"count({INTERVALS} > 2) or {_NONE}", "nodes"),),
         empty="no agent was scraped",
         steps=(1,),
     ),
@@ -41,7 +42,7 @@ _STATS = (
         "training saves blocked.",
         (
             Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "on average"),
-            Query("round(sum({} / ({} > 0)))".format(*map(newest, ("gpu_seconds", "stall_seconds"))), "of"),
+            Query("round(sum({} / ({} > 0)))".format(*map(_NEWEST.format, ("gpu_seconds", "stall_seconds"))), "of"),
         ),
         empty="not known",
     ),
@@ -73,18 +74,16 @@ _GROUPS = (
                 "percentunit",
                 "Share of the time range in which saves blocked training, on the worst node of each run; the ten "
                 "highest. 5 % is a usual limit.",
-                (Query(f"topk(10, {blocked_share()})", "{{run}}"),),
+                (Query(f"topk(10, {RUN_STALLED})", "{{run}}"),),
                 empty=UNNAMED,
                 kind="bars",
-                steps=HELD,
             ),
             Panel(
                 "Nodes, the most blocked first",
                 "percentunit",
                 "Share of the time range in which saves blocked training; the ten highest. 5 % is a usual limit.",
-                (Query(f"topk(10, {share('checkpoint_stall_seconds_total')})"),),
+                (Query(f"topk(10, {STALLED} {RESPONDS})"),),
                 kind="bars",
-                steps=HELD,
             ),
             Panel(
                 "Training blocked by storage",
@@ -93,7 +92,6 @@ _GROUPS = (
                 "written to; the average of the nodes that saved there.",
                 (Query(f"{grown('storage_stall_seconds_total', 'storage')} / ({_ON_STORAGE})", "{{storage}}"),),
                 kind="bars",
-                steps=HELD,
             ),
             Panel(
                 "Mean throughput of saves by storage",
@@ -128,7 +126,7 @@ _GROUPS = (
                     ),
                     Query("max by (run) (run:ckptprof_run_saves:increase1h{RECORDED})", "saves in an hour", "none"),
                     Query("count by (run) (ckptprof_run_info{RUN})", "nodes", "none"),
-                    Query(blocked_share(), "training blocked", "percentunit", HELD),
+                    Query(RUN_STALLED, "training blocked", "percentunit"),
                 ),
                 empty=UNNAMED,
                 kind="table",

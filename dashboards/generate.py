@@ -96,7 +96,7 @@ def _colour(mode: Any, fixed: str | None = None) -> Built:
 
 def _stat(_: Board, panel: Panel) -> Built:
     built: Built = stat.Panel()
-    if len(panel.queries) > 1:
+    if len(panel.queries) > 1 or "{{" in panel.queries[0].legend:
         built = built.text_mode(BigValueTextMode.VALUE_AND_NAME)
     built = built.graph_mode(BigValueGraphMode.NONE).reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     for query in panel.queries:

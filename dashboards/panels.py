@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queries import AGE, HELD, SAVE, TWICE, Panel, Query, grown, hourly, intervals, limit_number, share
+from queries import AGE, INTERVALS, RESPONDS, SAVE, STALLED, TWICE, Panel, Query, grown, hourly, limit_number
 
 _SINCE = "max by (instance) (last_over_time(ckptprof_build_info{NODE}[$__range]))"
 
@@ -33,11 +33,11 @@ INCOMPLETE = Panel(
 LONGEST = Panel(
     "Longest unsaved",
     "s",
-    "Longest time since the end of the newest save, over all nodes that respond: what would be lost if training failed "
-    "now, and how many mean intervals between saves that is. What a silent node saves is not known.",
+    "Time since the end of the newest save of the node, of those that respond, on which it is longest: what would be "
+    "lost if training failed now; and how many of its mean intervals between saves that is.",
     (
-        Query(f"max({AGE} and on (instance) ckptprof_build_info{{NODE}})", "longest"),
-        Query(f"max({intervals()})", "intervals", "suffix:x", TWICE),
+        Query(f"topk(1, {AGE} {RESPONDS})"),
+        Query(f"{INTERVALS} and on (instance) topk(1, {AGE} {RESPONDS})", "intervals", "suffix:x", TWICE),
     ),
     empty="no save yet",
 )
@@ -47,8 +47,7 @@ BLOCKED = Panel(
     "percentunit",
     "Share of the time range in which saves blocked training, as far as it was observed, on the node with the "
     "largest share; 5 % is a usual limit.",
-    (Query(f"max({share('checkpoint_stall_seconds_total')})", "share"),),
-    steps=HELD,
+    (Query(f"topk(1, {STALLED} {RESPONDS})"),),
 )
 
 DURATIONS = Panel(
@@ -121,7 +120,6 @@ BLOCKED_HOURLY = Panel(
     "Share of the last hour in which saves blocked training, as far as it was observed; 5 % is a usual "
     "limit. A save counts at its end: over a shorter time one long save would exceed 100 %.",
     (Query(hourly("checkpoint_stall_seconds_total")),),
-    steps=HELD,
 )
 
 GPUS = Panel(
@@ -156,13 +154,13 @@ NODE_TABLE = Panel(
     "save, divided by its mean interval between saves; above 2 a save is overdue. `storage`: the type of file system "
     "that most bytes were written to. What a node saves while its agent is silent is not known.",
     (
-        Query(f"topk(100, {AGE})", "since the newest recorded save", "s"),
-        Query(f"{intervals()} {_OLDEST}", "intervals", "suffix:x", TWICE),
+        Query(f"topk(100, {AGE} {RESPONDS})", "since the newest save", "s"),
+        Query(f"{INTERVALS} {_OLDEST}", "intervals", "suffix:x", TWICE),
         Query(f"max by (instance) (ckptprof_last_checkpoint_duration_seconds{{{SAVE}}}) {_OLDEST}", "newest took", "s"),
         Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{SAVE}}}) {_OLDEST}", "newest size", "decbytes"),
         Query(f"max by (instance, limit, confidence) (ckptprof_last_checkpoint_limit{{{SAVE}}}) {_OLDEST}", ""),
         Query(f"topk by (instance) (1, {grown('storage_saved_bytes_total', 'instance, storage')}) {_OLDEST}", ""),
-        Query(f"{share('checkpoint_stall_seconds_total')} {_OLDEST}", "training blocked", "percentunit", HELD),
+        Query(f"{STALLED} {RESPONDS} {_OLDEST}", "training blocked", "percentunit"),
         Query(f"(max by (instance) (ckptprof_trace_active{{NODE}}) or 0 * {AGE} - 1) {_OLDEST}", "level", "level"),
     ),
     kind="table",
@@ -174,9 +172,9 @@ AGE_IN_INTERVALS = Panel(
     "Time since the newest save of each node, divided by its mean interval between saves within the time range: of the "
     "node that is longest without one, of 95 % of nodes at most, and of half of them. Above 2 a save is overdue.",
     (
-        Query(f"max({intervals()})", "longest"),
-        Query(f"quantile(0.95, {intervals()})", "P95"),
-        Query(f"quantile(0.5, {intervals()})", "P50"),
+        Query(f"max({INTERVALS})", "longest"),
+        Query(f"quantile(0.95, {INTERVALS})", "P95"),
+        Query(f"quantile(0.5, {INTERVALS})", "P50"),
     ),
     empty="fewer than two saves on each node",
     steps=TWICE,

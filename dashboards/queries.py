@@ -18,11 +18,17 @@ Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 LIMITS = {limit.value if limit else UNEXPLAINED: (account_name(limit), one.colour) for limit, one in OF_LIMIT.items()}
 
 SAVE = 'NODE,kind="save"'
-# Yellow from here on; red is for alerts of severity critical alone
-HELD = (0.05,)  # SNIA's limit
+# Yellow from here on, as alerts of severity warning; red is for critical alone
 TWICE = (2.0,)  # intervals between saves
 AGE = f"max by (instance) (time() - last_over_time(ckptprof_last_checkpoint_timestamp_seconds{{{SAVE}}}[$__range]))"
 SAVES = f"sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{{{SAVE}}}[$__range]))"
+# Share of the time range in which saves blocked training, by node
+STALLED = "sum by (instance) (increase(ckptprof_checkpoint_stall_seconds_total{NODE}[$__range])) / $__range_s"
+RESPONDS = "and on (instance) ckptprof_build_info{NODE}"
+# Time since the newest save of each node that responds, divided by its mean interval between saves
+INTERVALS = f"({AGE} / on (instance) ($__range_s / ({SAVES} >= 2)) {RESPONDS})"
+_SAVES_OF_RUN = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
+RUN_STALLED = f"max by (run) ({_SAVES_OF_RUN} * 0 + on (instance) group_left () ({STALLED}))"  # on its worst node
 UNNAMED = "these agents do not export the names of jobs (`job_names`), or the recording rules are not loaded"
 
 
@@ -92,16 +98,6 @@ def hourly(family: str) -> str:
     return f"sum by (instance) (rate(ckptprof_{family}{{NODE}}[1h]))"
 
 
-def share(family: str) -> str:
-    """Return the growth of a counter by node over the time range, as a share of that range."""
-    return f"sum by (instance) (increase(ckptprof_{family}{{NODE}}[$__range])) / $__range_s"
-
-
-def newest(family: str) -> str:
-    """Return the newest value of a counter of checkpoints by node."""
-    return f"max by (instance) (last_over_time(ckptprof_checkpoint_{family}_total{{NODE}}[$__range]))"
-
-
 def grown(family: str, by: str, matchers: str = "NODE") -> str:
     """Return the growth of a counter in the time range.
 
@@ -138,17 +134,5 @@ def slowness() -> str:
         'sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_sum{NODE,kind="save"}[$__range])) / '
         '(sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{NODE,kind="save"}[$__range])) > 0)'
     )
-    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
-    each = f"{saves} * 0 + on (instance) group_left () ({took})"
+    each = f"{_SAVES_OF_RUN} * 0 + on (instance) group_left () ({took})"
     return f"({each}) / on (run) group_left () quantile by (run) (0.5, {each})"
-
-
-def blocked_share() -> str:
-    """Return the share of the time range in which saves blocked training, on the worst node of each run."""
-    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
-    return f"max by (run) ({saves} * 0 + on (instance) group_left () ({share('checkpoint_stall_seconds_total')}))"
-
-
-def intervals() -> str:
-    """Return the time since the newest save of each node that responds, divided by its mean interval between saves."""
-    return f"({AGE} / on (instance) ($__range_s / ({SAVES} >= 2)) and on (instance) ckptprof_build_info{{NODE}})"

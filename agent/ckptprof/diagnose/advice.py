@@ -62,9 +62,10 @@ def _won(mine: list[Checkpoint]) -> float:
 
 def _gain(mine: list[Checkpoint], decided: list[Checkpoint], lost: dict[Limit, float], limit: Limit) -> str:
     won, own, whole = _won(mine), sum(of_all(mine, stall_seconds)), sum(of_all(decided, stall_seconds))
+    where = f"in {_of(mine, decided)}, of the {seconds(whole)} blocked"
     if won < HARDLY_ANY * whole:
-        return f"not known: at most {seconds(own)} of the {seconds(whole)} blocked, in {_of(mine, decided)}"
-    text = f"about {seconds(won)} of the {seconds(whole)} blocked, in {_of(mine, decided)}"
+        return f"not known: at most {seconds(own)} {where}"
+    text = f"about {seconds(won)} {where}"
     left = {one: spent - won * (one is limit) for one, spent in lost.items()}
     most = max(left, key=lambda one: left[one])
     word = "not slow" if most is Limit.NONE else most.word
@@ -88,11 +89,10 @@ def _sentence(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -
 
 
 def _of(mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
-    names = " and ".join(f"{one.kind.value} {one.id or ''}".strip() for one in mine) if len(mine) <= _FEW_NAMES else ""
-    if len(mine) == len(decided):
-        return names or f"all {plural(len(mine), 'checkpoint')}"
-    named = names if all(one.id for one in mine) else ""
-    return f"{named or f'{len(mine):,}'} of {plural(len(decided), 'checkpoint')}"
+    if len(mine) <= _FEW_NAMES and (len(mine) == len(decided) or all(one.id for one in mine)):
+        return " and ".join(f"{one.kind.value} {one.id or ''}".strip() for one in mine)
+    noun = "checkpoint" if len({one.kind for one in decided}) > 1 else decided[0].kind.value
+    return f"{'all' if len(mine) == len(decided) else f'{len(mine):,} of'} {plural(len(decided), noun)}"
 
 
 def _share(verdict: Verdict, limit: Limit) -> float:

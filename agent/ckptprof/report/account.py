@@ -78,12 +78,9 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
 
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
     """Return a bar with text for each limit with a visible share."""
-    verdict = checkpoint.verdict
-    return (
-        []
-        if verdict is None
-        else _bars(checkpoint, merge_by_limit(verdict), width, blocks, least=_MIN_SHARE, colour=colour)
-    )
+    if checkpoint.verdict is None:
+        return []
+    return _bars(checkpoint, merge_by_limit(checkpoint.verdict), width, blocks, least=_MIN_SHARE, colour=colour)
 
 
 def limit_title(verdict: Verdict) -> str:
@@ -125,9 +122,7 @@ def ceiling(share: float | None) -> str | None:
     """Describe a share of the maximum rate of a path; None if not known."""
     if share is None or not math.isfinite(share):
         return None
-    return (
-        f"above {_CEILING_TEXT}" if share > _ABOVE_CEILING else f"{units.percent(min(1.0, share))} of {_CEILING_TEXT}"
-    )
+    return f"{'above' if share > _ABOVE_CEILING else f'{units.percent(min(1.0, share))} of'} {_CEILING_TEXT}"
 
 
 def tier(word: str) -> str:

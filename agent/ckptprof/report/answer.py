@@ -84,7 +84,7 @@ def _late(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
 def _opening(
     checkpoints: Sequence[Checkpoint], found: Headline | None, outliers: Sequence[Outlier], watched: Watched
 ) -> list[tuple[str, str]]:
-    more = f" ({len(outliers) - 1:,} more outliers)" if len(outliers) > 1 else ""
+    more = f"; {units.plural(len(outliers) - 1, 'more outlier')}" if len(outliers) > 1 else ""
     slowest = [("Slowest", f"{one.sentence}{more}") for one in outliers[:1]]
     if found is None:
         return slowest

@@ -7,7 +7,7 @@ from ckptprof.verdicts import THROTTLED, InterimVerdict, Limit, Verdict
 
 LIKELY, PROBABLY = 0.8, 0.6  # confidence from which on
 WORDS = ("likely", "probably", "unclear")
-UNEXPLAINED, NOT_SLOW = "unexplained", "not slow"
+UNEXPLAINED, NOT_SLOW, THROTTLE = "unexplained", "not slow", "throttle"
 
 
 def confidence_word(limit: Limit, confidence: float) -> str:
@@ -25,7 +25,7 @@ def is_probable(verdict: Verdict | InterimVerdict | None) -> bool:
 def account_name(limit: Limit | None, verdict: Verdict | InterimVerdict | None = None) -> str:
     """Return the name of an account, of a throttled verdict `throttle`: its disk is not a slow one."""
     if isinstance(verdict, Verdict) and verdict.cause == THROTTLED and limit is verdict.limit:
-        return "throttle"
+        return THROTTLE
     return UNEXPLAINED if limit is None else NOT_SLOW if limit is Limit.NONE else limit.word
 
 
@@ -39,7 +39,5 @@ def short_limit(verdict: Verdict | InterimVerdict | None) -> str | None:
     """Return the limit for a table: `disk`, `disk?` if unclear, None without a verdict."""
     if verdict is None:
         return None
-    mark = "" if is_probable(verdict) else "?"
-    if verdict.limit is Limit.UNCLEAR:
-        return f"{verdict.candidates[0].word}{mark}" if verdict.candidates else verdict.limit.word
-    return f"{verdict.limit.word if verdict.limit is Limit.NONE else account_name(verdict.limit, verdict)}{mark}"
+    limit = verdict.candidates[0] if verdict.limit is Limit.UNCLEAR and verdict.candidates else verdict.limit
+    return account_name(limit, verdict) + "?" * (not is_probable(verdict) and limit is not Limit.UNCLEAR)

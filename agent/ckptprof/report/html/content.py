@@ -113,7 +113,7 @@ def _bounds(every: Sequence[Checkpoint], axis: Axis) -> tuple[Rates, str]:
     """Return the throttle of each checkpoint, else the median of what `ckptprof ceiling` measured, and its text."""
     known = [(one, one.verdict.throttle_bytes_per_second) for one in every if one.verdict is not None]
     if throttled := [(one.start_ns, one.end_ns, rate) for one, rate in known if rate is not None]:
-        return throttled, "throttle {} (short bursts exceed it)"
+        return throttled, "throttle {} (bursts exceed it)"
     costs = [one.cost for one in every if one.kind is Kind.SAVE and one.cost is not None]
     best = [one.bytes_per_second / one.ceiling_share for one in costs if one.bytes_per_second and one.ceiling_share]
     return [(axis.start_ns, axis.end_ns, figures.median(best))] if best else [], "ceiling {}"
@@ -153,7 +153,7 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     return f"{units.stamp(start, zone)} to {units.stamp(end, zone)} {units.offset_name(zone)}{level}"
 
 
-_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "at risk: complete, but lost in a crash of the machine",
+_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "at risk: a crash of the machine would lose it",
     "outlier": "outlier", "curve-read": "read or received", "curve-written": "written or sent",
     "gap": "not recorded"}  # fmt: skip
 

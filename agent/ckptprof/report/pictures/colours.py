@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ckptprof.report import certainty
 from ckptprof.verdicts import InterimVerdict, Limit, Verdict
 
-FAMILIES = {"storage": "orange", "host": "azure", "job": "violet", "nothing": "dim"}  # with the style of a terminal
+FAMILIES = {"storage": "orange", "host": "azure", "job": "violet", "other": "dim"}  # with the style of a terminal
 
 
 class Swatch(NamedTuple):
@@ -39,9 +39,9 @@ OF_LIMIT: dict[Limit | None, Swatch] = {
     Limit.STRAGGLER: Swatch("job", "S", "#8f4bed"),
     Limit.SINGLE_WRITER: Swatch("job", "W", "#8b3edf"),
     Limit.PREVIOUS_SAVE: Swatch("job", "B", "#9847e7"),
-    Limit.NONE: Swatch("nothing", "-", "#6f6f6f"),
-    Limit.UNCLEAR: Swatch("nothing", "?", "#747474"),
-    None: Swatch("nothing", "x", "#797979"),
+    Limit.NONE: Swatch("other", "-", "#6f6f6f"),
+    Limit.UNCLEAR: Swatch("other", "?", "#747474"),
+    None: Swatch("other", "x", "#797979"),
 }
 
 
