@@ -127,7 +127,7 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
     assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(55))
     assert told.share == pytest.approx(55 / 96)
     assert told.sentence == (
-        "1 of 4 checkpoints was serialisation-bound: 55.0 s of the 1 min 36 s that training was blocked."
+        "1 of 4 saves was serialisation-bound: 55.0 s of the 1 min 36 s that training was blocked."
     )
     assert told.remedy is not None
     assert "thread_count" in told.remedy
@@ -145,11 +145,11 @@ def test_the_remedy_that_wins_most_comes_first_and_says_where() -> None:
     usual = [of(number, "usual", None) for number in range(1, 9)]
     told = first_advice([*usual, of(9, "special", 5.0)])
     rest = "2 min 45 s remain, 2 min 27 s of it serialize"
-    gain = f"about 15.0 s of the 3 min 00 s blocked, in save 9 of 9 checkpoints; {rest}"
+    gain = f"about 15.0 s in save 9, of the 3 min 00 s blocked; {rest}"
     assert told is not None
     assert (told.remedy, told.gain) == ("special", gain)
-    unknown = "not known: at most 2 min 40 s of the 2 min 40 s blocked, in all 8 checkpoints"
-    for saves, gain in ((usual, unknown), ([of(1, "special", 5.0)], "about 15.0 s of the 20.0 s blocked, in save 1")):
+    unknown = "not known: at most 2 min 40 s in all 8 saves, of the 2 min 40 s blocked"
+    for saves, gain in ((usual, unknown), ([of(1, "special", 5.0)], "about 15.0 s in save 1, of the 20.0 s blocked")):
         assert getattr(first_advice(saves), "gain", None) == gain
 
 

@@ -54,6 +54,22 @@ def test_the_account_that_grew_most_is_the_reason(make_diagnosed: _Make, zone: t
     assert "! after a duration: at least 1.5 times the median of its job, and 0.2 s more." in text
 
 
+def test_the_slowest_is_red_and_a_throttle_has_no_median(make_diagnosed: _Make, zone: timezone) -> None:
+    """The other outliers are yellow; the median save has no throttle."""
+    saves = [_save(make_diagnosed, n, device=spent) for n, spent in enumerate((1.0, 1.0, 1.0, 1.0, 9.0, 4.0), 1)]
+    assert saves[4].verdict is not None
+    verdict = msgspec.structs.replace(saves[4].verdict, cause="throttled", throttle_bytes_per_second=1e8)
+    saves[4] = msgspec.structs.replace(saves[4], verdict=verdict)
+    text = terminal.render(_report(saves), width=200, colour=True, zone=zone)
+
+    assert find_outliers(saves)[0].sentence.endswith(
+        "because of the throttle (9.00 s); training was blocked for 10.0 s"
+    )
+    assert "; 1 more outlier\n" in text
+    assert "\x1b[1;91m 10.0 s!" in text
+    assert "\x1b[1;33m 5.00 s!" in text
+
+
 def test_a_larger_save_takes_longer_because_of_its_size(make_diagnosed: _Make) -> None:
     """Whatever account grew with it."""
     saves = [_save(make_diagnosed, n, device=1.0, bytes=10**9) for n in range(1, 4)]
