@@ -157,21 +157,14 @@ def test_a_link_keeps_every_variable(board: dict[str, Any]) -> None:
             assert link.endswith("&${__url_time_range}")
 
 
-def test_what_has_a_budget_has_a_yellow_zone() -> None:
-    """A share of blocked training above SNIA's limit, and an age above two intervals; red is for critical alerts."""
-    for path, title, limit in (
-        (FLEET, "Age of the newest save, in intervals", 2.0),
-        (JOB, "Age of the newest save, in intervals", 2.0),
-        (JOB, "Training blocked in the last hour", 0.05),
-        (NODE, "Training blocked in the last hour", 0.05),
-    ):
-        shown = titled(title, path)["fieldConfig"]["defaults"]
-        assert shown["thresholds"]["steps"][-1] == {"color": YELLOW, "value": limit}
+def test_what_an_alert_of_severity_warning_is_about_is_yellow() -> None:
+    """As an age above two intervals; the share of blocked training has an alert of severity info, and no colour."""
+    for path in (FLEET, JOB):
+        shown = titled("Age of the newest save, in intervals", path)["fieldConfig"]["defaults"]
+        assert shown["thresholds"]["steps"][-1] == {"color": YELLOW, "value": 2.0}
         assert shown["custom"]["thresholdsStyle"] == {"mode": "dashed+area"}
     for title in ("Runs, by their most blocked node", "Nodes, the most blocked first", "Training blocked by storage"):
-        shown = titled(title, FLEET)["fieldConfig"]["defaults"]
-        assert shown["color"]["mode"] == "thresholds"
-        assert [step.get("value") for step in shown["thresholds"]["steps"]] == [None, 0.05]
+        assert titled(title, FLEET)["fieldConfig"]["defaults"]["color"]["mode"] == "fixed"
 
 
 def test_a_figure_without_thresholds_has_no_colour() -> None:

@@ -34,7 +34,7 @@ def test_the_bar_is_the_run(make_checkpoint: Callable[..., Checkpoint]) -> None:
     bar, *lines = _drawn((*saves, copy), width=40, gaps=(gap,))  # 30 cells of 10 s
 
     assert bar == "Run       █▄──···───█▄───░░░──█▄────────"
-    assert ": █ blocked 45.0 s (15.0 %), ░ copies, ─ training, · not recorded" in " ".join(" ".join(lines).split())
+    assert ": █ blocked 45.0 s (15 %), ░ copies, ─ training, · not recorded" in " ".join(" ".join(lines).split())
 
 
 def test_what_was_not_seen_to_block_is_not_called_training(make_checkpoint: Callable[..., Checkpoint]) -> None:
