@@ -212,13 +212,15 @@ def _last(state: State, zone: timezone, lines: int, options: ScreenOptions) -> l
     lines -= len(state.last) >= lines  # for the number of the others
     first = max(0, place - lines + 2)
     shown = state.last[first : first + lines - 1]
-    older = len(state.last) - first - len(shown)
+    older = state.last[first + len(shown) :]
     chosen = replace(rows.select_rows(report, whole=True), checkpoints=shown)
     drawn = rows.draw(report, chosen, zone, max(1, options.width - _GUTTER), colour=options.colour)
     marks = ["  ", *("> " if one.uid == options.chosen else "  " for one in shown)]
     marks += ["  "] * (len(drawn) - len(marks))
     drawn = [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
-    return [*drawn, *([f"  and {units.count(older)} more"] if older else [])]
+    slow = ", ".join(str(one.id) for one in older if one.uid in chosen.slow)
+    text = f"  and {units.count(len(older))} more" + f", outliers among them: {slow}" * bool(slow)
+    return [*drawn, *([shorten_end(text, options.width)] if older else [])]
 
 
 def _plain(value: Any) -> Any:
