@@ -8,7 +8,7 @@ from queries import INTERVALS, RESPONDS, RUN_STALLED, STALLED, UNNAMED, Board, G
 _ALERTS = 'ALERTS{NODE,alertname=~"Ckptprof.+",alertstate="firing"}'
 _SEVERITIES = {"critical": (1, 1), "warning": (1,), "info": None}  # red, yellow, no colour
 _NONE = "0 * count(ckptprof_build_info{NODE})"
-_GREW = "sum by (instance) (increase(ckptprof_checkpoint_{}_total{{NODE}}[$__range]))"
+_HELD = [grown(f"checkpoint_{one}_seconds_total", "instance") for one in ("gpu", "stall")]
 _ON_STORAGE = "$__range_s * count by (storage) (increase(ckptprof_storage_save_seconds_total{NODE}[$__range]))"
 
 _STATS = (
@@ -42,7 +42,7 @@ _STATS = (
         "training saves blocked.",
         (
             Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "on average"),
-            Query("round(sum({} / ({} > 0)))".format(*map(_GREW.format, ("gpu_seconds", "stall_seconds"))), "of"),
+            Query("round(sum({} / ({} > 0)))".format(*_HELD), "of"),
         ),
         empty="not known",
     ),
