@@ -145,6 +145,9 @@ def is_transferred_again(checkpoint: Checkpoint) -> bool:
     return bool(checkpoint.unique_bytes) and checkpoint.bytes >= _TWICE * (checkpoint.unique_bytes or 0)
 
 
+OUTSIDE = "Blocked can exceed duration: training also paused before the first byte or after the last."
+
+
 def stall_outside(checkpoint: Checkpoint) -> str | None:
     """Return by how much the stall exceeds the duration, as text; None if it does not."""
     spent_ns = figures.duration_ns(checkpoint)
