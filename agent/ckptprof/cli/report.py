@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,9 +19,11 @@ from ckptprof.cli.shared.database import (
     read_databases,
 )
 from ckptprof.errors import NothingFoundError, UsageError
-from ckptprof.model import Report
+from ckptprof.model import Kind, Report
 
 if TYPE_CHECKING:
+    import msgspec
+
     from ckptprof.report.conditions import ConditionResult
     from ckptprof.store.reader import StoreReader
 
@@ -32,6 +34,10 @@ All = Annotated[
 Restarts = Annotated[
     bool, typer.Option("--restarts", help="What failures and restarts cost: training redone, time without training.")
 ]
+Memory = Annotated[
+    bool, typer.Option("--memory", help="What saves do to the memory of a job, and in how many more it is killed.")
+]
+_MEMORY_SAVES = 100  # the newest; each is read with all its measures
 EXAMPLES = """
 # Everything recorded
 ckptprof report
@@ -39,6 +45,8 @@ ckptprof report
 ckptprof report --since 2h --job 'train*'
 # What did each failure cost?
 ckptprof report --restarts
+# Is memory left for the next saves?
+ckptprof report --memory
 # A page to view or mail
 ckptprof report --html report.html
 # Several nodes together, from copies of their databases
@@ -59,6 +67,7 @@ def command(  # each argument is an option of the command line
     gpus: options.Gpus = None,
     whole: All = False,
     restarts: Restarts = False,
+    memory: Memory = False,
     fail_on: fail_conditions.FailOn = None,
     allow_unknown: fail_conditions.AllowUnknown = False,
     no_pager: options.NoPager = False,
@@ -83,6 +92,10 @@ def command(  # each argument is an option of the command line
     --restarts reports what each failure of a job cost instead: the training that was redone since the save it went on
     from, and the time until the next process started, restored and trained. Without a restart the exit code is 3.
 
+    --memory reports for the newest 100 saves how much memory the job's processes have before each, at most during it
+    and more at the next one, how near that came to the limit of the cgroup or host, and in about how many saves the
+    kernel kills the job if it grows steadily. Without a save the exit code is 3.
+
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
     'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'risks>0', 'count<1',
@@ -99,20 +112,25 @@ def command(  # each argument is an option of the command line
     evaluate = _compile_conditions(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = expand_databases(db)
-    if restarts and (html_page is not None or fail_on or kind or gpus):
-        raise UsageError("--restarts excludes --html, --fail-on, --kind and --gpus", hint="use one command for each")
+    view = "--restarts" if restarts else "--memory" if memory else None
+    if view is not None and (html_page is not None or fail_on or kind or gpus or (restarts and memory)):
+        others = (
+            "--html, --fail-on, --kind, --gpus and --memory" if restarts else "--html, --fail-on, --kind and --gpus"
+        )
+        raise UsageError(f"{view} excludes {others}", hint="use one command for each")
     if len(paths) > 1:
-        if html_page is not None or restarts:
-            one = "--restarts" if restarts else "--html"
+        if html_page is not None or view is not None:
+            one = view or "--html"
             raise UsageError(f"{one} covers one node only", hint="give one database with --db")
         found = read_databases(paths, query).with_gpus(gpus)
         _write_merged(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         results = evaluate(found.report)
         code = 0 if any(one.is_met for one in results) and not found.unread else found.conclude()
         return fail_conditions.report_conditions(results, allow_unknown=allow_unknown) or code
-    if restarts:
+    if view is not None:
+        write = _write_restarts if restarts else _write_memory
         with read_database(paths[0]) as reader:
-            return _write_restarts(reader, reader.report(query), json=json, off=no_pager, no_color=no_color)
+            return write(reader, reader.report(query), json=json, off=no_pager, no_color=no_color)
     with read_database(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
@@ -150,22 +168,45 @@ def command(  # each argument is an option of the command line
 def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
     """Write what restarts cost; `off`: without a pager. Raises NothingFoundError without one."""
     from ckptprof.diagnose.restarts import find_restarts  # noqa: PLC0415 # for --restarts only
-    from ckptprof.report import document, plan  # noqa: PLC0415 # as above
+    from ckptprof.report import plan  # noqa: PLC0415 # as above
 
     jobs = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
     if json:
-        found = plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
-        output.write(document.dump(document.to_document(found)))
+        _write_document(plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs)))
     if not jobs:
         raise NothingFoundError(
             f"no restart among {len(report.checkpoints):,} checkpoints",
             hint="a restart is a restore of a recorded save, after the processes of its job ended",
         )
-    if not json:
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        text = plan.render_restarts(jobs, width=width, colour=colour, zone=output.LocalZone())
-        if not output.page(text, off=off):
-            output.write(text)
+    return 0 if json else _write_jobs(plan.render_restarts, jobs, off=off, no_color=no_color)
+
+
+def _write_memory(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
+    """Write the memory of jobs at their saves, as `_write_restarts` does."""
+    from ckptprof.diagnose.memory import find_memory  # noqa: PLC0415 # for --memory only
+    from ckptprof.report.jobs import memory  # noqa: PLC0415 # as above
+
+    saves = [one.id for one in report.checkpoints if one.kind is Kind.SAVE][-_MEMORY_SAVES:]
+    measured = [found for identity in saves if (found := reader.checkpoint(identity)) is not None]
+    jobs = find_memory(measured, reader.lives, reader.oom_kills)
+    if json:
+        _write_document(memory.MemoryDocument(host=report.host, watched=report.watched, jobs=tuple(jobs)))
+    if not jobs:
+        raise NothingFoundError(f"no save with its memory among {len(report.checkpoints):,} checkpoints")
+    return 0 if json else _write_jobs(memory.render, jobs, off=off, no_color=no_color)
+
+
+def _write_document(shown: msgspec.Struct) -> None:
+    from ckptprof.report import document  # noqa: PLC0415 # for --json only
+
+    output.write(document.dump(document.to_document(shown)))
+
+
+def _write_jobs(render: Callable[..., str], jobs: Sequence[object], *, off: bool, no_color: bool) -> int:
+    output.use_units()
+    text = render(jobs, width=output.terminal_width(), colour=output.use_colour(off=no_color), zone=output.LocalZone())
+    if not output.page(text, off=off):
+        output.write(text)
     return 0
 
 

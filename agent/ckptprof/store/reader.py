@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,13 @@ class StoreReader:
             every = [read_series(raw, name, (since_ns, until_ns), None, None).times_ns for (name,) in names]
         inside = [[at_ns for at_ns in times_ns if since_ns <= at_ns <= until_ns] for times_ns in every]
         return [Interval(times_ns[0], times_ns[-1]) for times_ns in inside if times_ns]
+
+    def oom_kills(self, since_ns: int, until_ns: int) -> list[int]:
+        """Read when the kernel killed a process of the host for lack of memory."""
+        strip = self.series("memory", since_ns, until_ns)
+        counts = zip(strip.times_ns, strip.columns.get("oom_kills", ()), strict=False)
+        known = [(at_ns, count) for at_ns, count in counts if count is not None]
+        return [at_ns for (_, before), (at_ns, now) in pairwise(known) if now > before]
 
     def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
         """Read the points of an entity; none if it is unknown.

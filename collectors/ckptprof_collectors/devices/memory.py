@@ -74,9 +74,13 @@ class HostMemory:
             psi_memory_some_us=_stalled(memory, b"some "),
             psi_memory_full_us=_stalled(memory, b"full "),
             psi_cpu_some_us=_stalled(cpu, b"some "),
+            shared_bytes=number_after(info, b"\nShmem:", _KIB),
+            locked_bytes=number_after(info, b"\nUnevictable:", _KIB),
+            oom_kills=number_after(stat, b"\noom_kill ", 1),
         )
         samples, self._unreported = self._unreported, []
-        compared = msgspec.structs.astuple(current)[:-1]  # some task always waits for a CPU: that alone is no news
+        compared = msgspec.structs.astuple(current)
+        compared = (*compared[:14], *compared[15:])  # some task always waits for a CPU: that alone is no news
         if compared != self._previous:
             self._previous = compared
             samples.append(current)

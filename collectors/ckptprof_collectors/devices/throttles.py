@@ -59,18 +59,27 @@ class ThrottleReader:
 
 def read_limits(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
     """Read the limits of all cgroups of a process, innermost first."""
-    mounts = parse(_read(os.fsencode(fs.proc) + b"/self/mountinfo"))
     found: list[ThrottleInfo] = []
+    for v2, inside, folder in cgroups_above(fs, pid, b"blkio"):
+        limits = _read_v2(folder) if v2 else _read_v1(folder)
+        for device, values in limits.items():
+            found.append(_info(fs, pid, device, inside, values))
+    return found[:MAX_LIMITS]
+
+
+def cgroups_above(fs: KernelFs, pid: int, controller: bytes) -> Iterator[tuple[bool, bytes, bytes]]:
+    """Yield each cgroup of a process, innermost first: whether it is of v2, its name in /proc/PID/cgroup, its folder.
+
+    `controller`: the one that counts in cgroup v1.
+    """
+    mounts = parse(_read(os.fsencode(fs.proc) + b"/self/mountinfo"))
     for line in _read(os.fsencode(fs.proc) + b"/%d/cgroup" % pid).split(b"\n"):
         _, _, rest = line.partition(b":")
         controllers, colon, path = rest.partition(b":")
-        if not colon or (controllers and b"blkio" not in controllers.split(b",")):
+        if not colon or (controllers and controller not in controllers.split(b",")):
             continue
-        for inside, folder in _folders(mounts, path, v2=not controllers):
-            limits = _read_v1(folder) if controllers else _read_v2(folder)
-            for device, values in limits.items():
-                found.append(_info(fs, pid, device, inside, values))
-    return found[:MAX_LIMITS]
+        for inside, folder in _folders(mounts, path, controller if controllers else None):
+            yield not controllers, inside, folder
 
 
 def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str, int]) -> ThrottleInfo:
@@ -90,11 +99,11 @@ def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str
     )
 
 
-def _folders(mounts: list[RawMount], path: bytes, *, v2: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each cgroup from this one up: its name in the process's line, and its folder here."""
+def _folders(mounts: list[RawMount], path: bytes, v1: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each cgroup from this one up: its name in the process's line, and its folder here; `v1`: its controller."""
     for mount in mounts:
-        has_blkio = b"blkio" in mount.options.split(b",")
-        fits = mount.fs_type == b"cgroup2" if v2 else mount.fs_type == b"cgroup" and has_blkio
+        is_v1 = mount.fs_type == b"cgroup" and v1 in mount.options.split(b",")
+        fits = mount.fs_type == b"cgroup2" if v1 is None else is_v1
         root = mount.root.rstrip(b"/")
         if not fits or not (path == root or path.startswith(root + b"/")) or b"/.." in path:
             continue

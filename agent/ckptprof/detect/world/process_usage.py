@@ -10,7 +10,7 @@ from ckptprof.detect.tolerances import AT_ONCE_NS, LATE_COUNTER_NS, LITTLE_SHARE
 from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory, value_or_none
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import clip, length
-from ckptprof_collectors.samples import DirtyPause, ProcessStat
+from ckptprof_collectors.samples import CgroupMemory, DirtyPause, ProcessStat
 
 _MAX_STRAY_TICKS = 2  # in user mode, among kernel time: listing what is deleted takes some
 _HISTORY_BYTES = 37_440  # of one process, 585 samples: a node has hundreds
@@ -48,6 +48,9 @@ class ProcessUsage:
         self._pauses: CounterHistories[ProcessKey] = CounterHistories(
             lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)
         )
+        self._limits: CounterHistories[ProcessKey] = CounterHistories(
+            lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)
+        )
 
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
         """Ingest one sample; until `unchanged_ns` nothing had changed since the previous one."""
@@ -64,6 +67,22 @@ class ProcessUsage:
         if not history:  # it had not been paused before
             history.add(min(unchanged_ns, at_ns - 1), (0, 0))
         history.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
+
+    def record_limit(self, at_ns: int, cgroup: CgroupMemory) -> None:
+        """Record how near the memory of a process's cgroup is to its limit."""
+        self._limits.touch((cgroup.pid, cgroup.start_ticks)).add(at_ns, (cgroup.limit_bytes, cgroup.used_bytes))
+
+    def limits(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+        """List (time, limit, used) of the memory of its cgroup in a time."""
+        samples = self._limits[process].samples(start_ns, end_ns) if process in self._limits else []
+        return [(at_ns, *values) for at_ns, values in samples if start_ns <= at_ns <= end_ns]
+
+    def levels(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+        """List anonymous memory as (time, bytes), from the last sample before a time to the first after another."""
+        history = self._stats[process]
+        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
+            return []
+        return [(at_ns, counts[_Column.ANONYMOUS]) for at_ns, counts in history.samples(start_ns, end_ns)]
 
     def totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> UsageTotals | None:
         """Total what a process used; None: no sample by then."""
@@ -169,17 +188,21 @@ class ProcessUsage:
     @property
     def retained_bytes(self) -> int:
         """Memory used, approximately."""
-        return self._stats.retained_bytes + self._pauses.retained_bytes
+        return sum(each.retained_bytes for each in self._histories)
 
     def shrink(self, share: float) -> None:
         """Thin each history to this share of its limit."""
-        self._stats.shrink(share)
-        self._pauses.shrink(share)
+        for each in self._histories:
+            each.shrink(share)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop processes without samples since a time."""
-        self._stats.forget_before(at_ns)
-        self._pauses.forget_before(at_ns)
+        for each in self._histories:
+            each.forget_before(at_ns)
+
+    @property
+    def _histories(self) -> tuple[CounterHistories[ProcessKey], ...]:
+        return self._stats, self._pauses, self._limits
 
 
 def _is_mostly_user_time(history: CounterHistory, start_ns: int, end_ns: int) -> bool:

@@ -25,6 +25,7 @@ from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
+    CgroupMemory,
     ClockSample,
     DirtyPause,
     FileActivity,
@@ -96,8 +97,7 @@ class World:
             self.jobs.record_traced((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
         for event in samples.by_kind(FileLifeEvent):
             self.calls.observe(event)
-        for memory in samples.by_kind(MemorySample):
-            self.memory.observe(frame.at_ns, memory)
+        self._ingest_memory(samples)
         self.fuse.ingest_daemons(samples)
         for waiting in samples.by_kind(FuseSample):
             self.fuse.observe(frame.at_ns, waiting)
@@ -112,6 +112,12 @@ class World:
             self.health.observe(samples.at_ns, trace)
         for sampler in samples.by_kind(SamplerHealth):
             self.starvation.observe(samples.at_ns, sampler)
+
+    def _ingest_memory(self, samples: FrameSamples) -> None:
+        for memory in samples.by_kind(MemorySample):
+            self.memory.observe(samples.at_ns, memory)
+        for cgroup in samples.by_kind(CgroupMemory):
+            self.usage.record_limit(samples.at_ns, cgroup)
 
     def _ingest_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
         at_ns = samples.at_ns
