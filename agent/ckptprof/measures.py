@@ -277,9 +277,10 @@ class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
 class JobMemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of the job around a save, and how near it came to the limit at which the kernel kills."""
 
-    before_bytes: int | None = None  # when training stopped for it; as the next two anonymous memory of the processes
-    peak_bytes: int | None = None  # from then to the end
-    after_bytes: int | None = None  # when it was described, some seconds after its end; null: all processes ended
+    before_bytes: int | None = None  # of anonymous memory of the processes, as the next two: the least in the last
+    # minute before training stopped for it, since it went on after the save before
+    peak_bytes: int | None = None  # until its end
+    after_bytes: int | None = None  # the least in the seconds after; null: all processes ended
     limit_bytes: int | None = None  # of a cgroup of the job or of the host: of the one that had least left
     is_of_cgroup: bool | None = None
     used_peak_bytes: int | None = None  # of this limit, without page cache, which the kernel reclaims

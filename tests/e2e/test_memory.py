@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -65,8 +66,9 @@ def run(traced: Recorder, polled: Recorder, cgroup: Path, how: str, saves: int) 
     """Run the job; return when each of its saves began, by its own log."""
     folder, truth = traced.work / how, traced.work / f"{how}.jsonl"
     folder.mkdir()
-    command = (sys.executable, str(JOB), str(cgroup / "cgroup.procs"), str(folder), str(truth), str(saves), how)
-    result = traced.run_with([polled], *command)
+    inside = f'echo $$ > {shlex.quote(str(cgroup / "cgroup.procs"))}; exec "$@"'
+    command = (sys.executable, str(JOB), str(folder), str(truth), str(saves), how)
+    result = traced.run_with([polled], "/bin/sh", "-c", inside, "job", *command)
     began = [json.loads(line)["begun_ns"] for line in truth.read_text().splitlines()]
     assert (result.returncode == 0) == (how == "keeps"), result.stderr
     return began

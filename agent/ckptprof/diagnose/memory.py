@@ -1,8 +1,8 @@
 """What saves do to the memory of a job, and in how many more it is killed for lack of it.
 
 Memory grows over saves if that of each save is higher than that of the one before (of nine saves, with one exception),
-by similar amounts: memory that training frees again, or a first save that fills buffers, makes no forecast. The limit
-is reached when what is used at most in a save has grown by what was left in the last one.
+by similar amounts: memory that training frees again, or a first save that fills buffers, makes no forecast. Each save
+is expected to take as much more as any before, and the limit is reached when that is no longer left.
 
 A job was killed for lack of memory if the kernel counts such a kill when the counters of its processes change for the
 last time: often before the first byte of a save, while its state is copied.
@@ -51,8 +51,8 @@ class JobMemory(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     saves: tuple[SaveMemory, ...]  # in the order of their start
-    growth_bytes: Amount | None  # from save to save, of the peak; null: it does not grow steadily
-    left_bytes: int | None  # below the limit at the peak of the last save
+    growth_bytes: Amount | None  # from save to save; null: it does not grow steadily
+    left_bytes: int | None  # below the limit if the last save takes as much as any before
     saves_left: Count | None  # killed at about this save from now; null: no forecast
     killed_ns: int | None  # epoch nanoseconds: the kernel killed it for lack of memory; null: not observed
 
@@ -98,9 +98,11 @@ def _job_memory(job: str, life: list[_Save], killed_ns: int | None) -> JobMemory
         )
         for (one, measures, memory), then in zip(life, later, strict=True)
     )
-    last = saves[-1]
-    limit, used = last.memory.limit_bytes, last.memory.used_peak_bytes
-    left = None if limit is None or used is None else limit - used
+    taken = [_taken(one.memory) for one in saves]
+    last = saves[-1].memory
+    left = None
+    if last.limit_bytes is not None and last.used_peak_bytes is not None:
+        left = last.limit_bytes - last.used_peak_bytes - (max(taken) - taken[-1])
     growth = _growth(saves)
     saves_left = None if growth is None or left is None else 1 + max(0, left) // round(growth)
     if saves_left is not None and (saves_left > _FARTHEST_SAVES or killed_ns is not None):
@@ -110,14 +112,18 @@ def _job_memory(job: str, life: list[_Save], killed_ns: int | None) -> JobMemory
     )
 
 
+def _taken(memory: JobMemoryMeasure) -> int:
+    return (memory.peak_bytes or 0) - (memory.before_bytes or 0)
+
+
 def _growth(saves: Sequence[SaveMemory]) -> float | None:
-    """Return by how many bytes peaks usually grow from save to save; None: not steadily."""
-    peaks = [
-        one.memory.peak_bytes + ((one.host.shared_peak_bytes or 0) if one.host is not None else 0)
+    """Return by how many bytes the memory before usually grows from save to save; None: not steadily."""
+    levels = [
+        before + ((one.host or MemoryMeasure()).shared_before_bytes or 0)
         for one in saves[-_MOST_STEPS - 1 :]
-        if one.memory.peak_bytes is not None
+        if (before := one.memory.before_bytes) is not None
     ]
-    steps = [later - one for one, later in pairwise(peaks)]
+    steps = [later - one for one, later in pairwise(levels)]
     if len(steps) < _FEWEST_STEPS:
         return None
     usual = median(steps)

@@ -1,19 +1,22 @@
-"""I/O limits of a process on block devices: io.max of cgroup v2, blkio.throttle.* of v1, up to the root.
+"""Limits of a process by its cgroups, of v2 and v1, up to the root: I/O on block devices, and memory.
 
-A device that is throttled so shows no busy time: requests wait before its queue. From
-Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/blkio-controller.rst.
+A device that is throttled so shows no busy time: requests wait before its queue. A process whose cgroup reaches its
+limit of memory is killed although the host has some. From Documentation/admin-guide/cgroup-v2.rst and
+cgroup-v1/blkio-controller.rst and memory.rst.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from ckptprof_collectors.kernelfs import KernelFs, read_limited
+from ckptprof_collectors.kernelfs import KernelFs, number_after, read_limited
 from ckptprof_collectors.mounts.mountinfo import RawMount, parse
 from ckptprof_collectors.samples import ThrottleInfo, text
 
 _MAX_DEPTH = 32
+_UNLIMITED = 1 << 62  # bytes: v1 has a number near the maximum for no limit
 MAX_LIMITS = 64  # of one process
 _V1 = (
     (b"blkio.throttle.read_bps_device", "read_bytes_per_second"),
@@ -140,6 +143,36 @@ def _read_v2(folder: bytes) -> DeviceLimits:
 def _is_device(word: bytes) -> bool:
     major, _, minor = word.partition(b":")
     return major.isdigit() and minor.isdigit()
+
+
+class LimitedCgroup(NamedTuple):
+    """A cgroup with a limit of memory."""
+
+    folder: bytes
+    v2: bool
+    limit_bytes: int
+
+    @property
+    def used_bytes(self) -> int | None:
+        """Memory of all its processes that cannot be reclaimed, read now; None: it cannot be read."""
+        usage = _number(self.folder + (b"/memory.current" if self.v2 else b"/memory.usage_in_bytes"))
+        stat, prefix = b"\n" + _read(self.folder + b"/memory.stat"), b"\n" if self.v2 else b"\ntotal_"
+        active, inactive = (number_after(stat, prefix + name + b"_file ", 1) for name in (b"active", b"inactive"))
+        return None if usage is None or active is None or inactive is None else max(0, usage - active - inactive)
+
+
+def find_nearest(fs: KernelFs, pid: int) -> LimitedCgroup | None:
+    """Find the cgroup that has least left now; None: no limit is known."""
+    found = []
+    for v2, _, folder in cgroups_above(fs, pid, b"memory"):
+        limit = _number(folder + (b"/memory.max" if v2 else b"/memory.limit_in_bytes"))
+        if limit is not None and limit < _UNLIMITED:
+            found.append(LimitedCgroup(folder, v2, limit))
+    return min(found, key=lambda one: one.limit_bytes - (one.used_bytes or 0), default=None)
+
+
+def _number(path: bytes) -> int | None:
+    return number_after(_read(path), b"", 1)
 
 
 def _read(path: bytes) -> bytes:

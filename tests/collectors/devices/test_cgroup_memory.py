@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ckptprof_collectors.devices.cgroup_memory import find_nearest
+from ckptprof_collectors.devices.throttles import find_nearest
 from ckptprof_collectors.kernelfs import KernelFs
 
 STAT = {

@@ -1,9 +1,8 @@
-"""A job in a memory cgroup that copies its state to save it, and frees the copy, or not, until the kernel kills it."""
+"""A job that copies its state to save it, and frees the copy, or not, until the kernel kills it."""
 
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import sys
 import time
@@ -15,9 +14,8 @@ STATE_BYTES, LEAK_BYTES = 40_000_000, 16_000_000
 SAVE_SECONDS = 1.5
 
 
-def main(procs: Path, folder: Path, truth: Path, saves: int, *, leaks: bool) -> None:
+def main(folder: Path, truth: Path, saves: int, *, leaks: bool) -> None:
     """Save now and then; write down when each save begins and ends."""
-    procs.write_text(str(os.getpid()))
     state, kept = np.random.default_rng(1).random(STATE_BYTES // 8), []
     with truth.open("a") as written:
         for number in range(1, saves + 1):
@@ -35,4 +33,4 @@ def main(procs: Path, folder: Path, truth: Path, saves: int, *, leaks: bool) -> 
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), leaks=sys.argv[5] == "leaks")
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), leaks=sys.argv[4] == "leaks")

@@ -7,6 +7,7 @@ kernel's, other processes) is added to their peak, which may be between two of i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from ckptprof.detect.describe.draft import Draft
@@ -25,14 +26,16 @@ def measure_job_memory(draft: Draft, stopped_ns: int) -> JobMemoryMeasure:
     world, processes = draft.world, list_job_processes(draft)
     start_ns = min([stopped_ns, *(start_ns for start_ns, _ in draft.stall.blocked)])
     end_ns = draft.candidate.end_ns + COUNTER_LAG_NS
-    levels = _job_levels(draft, processes, (start_ns, world.counted_ns))
+    since_ns = max(start_ns - BASELINE_NS, draft.known.history.blocked_until_ns(draft.candidate.job, start_ns))
+    levels = _job_levels(draft, processes, (since_ns, world.counted_ns))
     peak = max((level for at_ns, level in levels if at_ns <= end_ns), default=None)
+    after = [] if world.ended.keys() >= set(processes) else [level for at_ns, level in levels if at_ns > end_ns]
     limits = _limits(draft, (start_ns, end_ns), levels, peak or 0)
     is_cgroup, limit, used = min(limits, key=lambda one: one[1] - one[2], default=(None, None, None))
     return JobMemoryMeasure(
-        before_bytes=levels[0][1] if levels else None,
+        before_bytes=min((level for at_ns, level in levels if at_ns <= start_ns), default=None),
         peak_bytes=peak,
-        after_bytes=None if not levels or world.ended.keys() >= set(processes) else levels[-1][1],
+        after_bytes=min(after, default=None),
         limit_bytes=limit,
         is_of_cgroup=is_cgroup,
         used_peak_bytes=used,
@@ -52,9 +55,8 @@ def _job_levels(draft: Draft, processes: list[ProcessKey], span: Span) -> _Level
 
 def _changes(draft: Draft, process: ProcessKey, span: Span) -> list[tuple[int, ProcessKey, int]]:
     world, (start_ns, end_ns) = draft.world, span
-    since_ns = start_ns - BASELINE_NS
-    levels = world.usage.levels(process, since_ns, end_ns)
-    is_new = process in draft.writers and bool(levels) and levels[0][0] > since_ns
+    levels = world.usage.levels(process, start_ns, end_ns)
+    is_new = process in draft.writers and bool(levels) and levels[0][0] > start_ns
     shared = levels[0][1] if is_new and world.jobs.parent(process) in world.histories else 0
     found = [(max(start_ns, at_ns), process, max(0, level - shared)) for at_ns, level in levels if at_ns <= end_ns]
     ended_ns = world.ended.get(process)
@@ -68,7 +70,8 @@ def _limits(draft: Draft, span: Span, levels: _Levels, peak: int) -> Iterator[tu
     host = draft.world.memory.between(*span)
     if host is not None and host.total_bytes is not None and host.available_min_bytes is not None:
         yield False, host.total_bytes, host.total_bytes - host.available_min_bytes
+    times = [at_ns for at_ns, _ in levels]
     for process in draft.writers:
         for at_ns, limit, used in draft.world.usage.limits(process, *span):
-            own = [level for when_ns, level in levels if when_ns <= at_ns]
-            yield True, limit, used + (max(0, peak - own[-1]) if own else 0)
+            place = bisect_right(times, at_ns)
+            yield True, limit, used + (max(0, peak - levels[place - 1][1]) if place else 0)

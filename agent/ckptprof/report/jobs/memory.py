@@ -18,9 +18,9 @@ from ckptprof.report.table import render as render_table
 _JOB_CELLS = 60
 _MOST_ROWS = 20
 _NOTE = (
-    "BEFORE: anonymous memory of the job's processes when training stopped for the save; PEAK: at most more until its "
-    "end; STAYED: more at the start of the next save. SHARED (tmpfs, shared memory; growth), LOCKED and DIRTY: of the "
-    "host. USED: of the limit, without page cache. -: not observed."
+    "BEFORE: anonymous memory of the job's processes, the least in the minute before training stopped for the save; "
+    "PEAK: at most more until its end; STAYED: more before the next save. SHARED (tmpfs, shared memory; growth), "
+    "LOCKED and DIRTY: of the host. USED: of the limit, without page cache. -: not observed."
 )
 
 

@@ -9,8 +9,7 @@ from ckptprof.service.sampler.stack_sampling import WRITES_NS, StackSampling, tr
 from ckptprof.service.sampler.thread_sampling import ThreadSampling, descriptor_budget, open_limit
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
-from ckptprof_collectors.devices.cgroup_memory import LimitedCgroup, find_nearest
-from ckptprof_collectors.devices.throttles import ThrottleReader
+from ckptprof_collectors.devices.throttles import LimitedCgroup, ThrottleReader, find_nearest
 from ckptprof_collectors.gpus.gpu_sampler import NAME, GpuSampler
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.samples import CgroupMemory, Sample, ThrottleInfo, Unavailable
