@@ -7,6 +7,7 @@ from tests.detect.describe.test_measures_threads import told, with_samples
 from tests.detect.stage import MIB, Stage
 from tests.detect.tracer import activity
 
+from ckptprof.diagnose.memory import find_memory
 from ckptprof.measures import JobMemoryMeasure
 from ckptprof_collectors.samples import CgroupMemory, MemorySample, ProcessExit, ProcessStat, Sample, ThreadTime
 
@@ -84,3 +85,28 @@ def test_a_forked_child_has_the_pages_of_its_parent() -> None:
     assert memory is not None
     assert (memory.before_bytes, memory.after_bytes) == (140 * MIB, 100 * MIB)
     assert memory.peak_bytes == pytest.approx(154 * MIB, abs=MIB)
+
+
+@pytest.mark.parametrize("leak", [30 * MIB, 0])
+def test_a_leak_is_forecast_from_what_was_sampled(leak: int) -> None:
+    """Saves copy 100 MiB for a second, and leave a part: killed at the first that needs more than 500 MiB; or never."""
+    stage = Stage(hz=10, trace=True, poll=False)
+    stage.process()
+    saves, samples = 8, []
+    for at in range(saves * 100):
+        number, tenth = divmod(at, 100)
+        own = (100 * MIB if 50 <= tenth < 70 else 0) + 120 * MIB + leak * (number + (tenth >= 60))
+        samples.append((at / 10, ThreadTime(100, 1000, 100, at * 95_000_000, 0, at * 9)))
+        samples.append((at / 10, stat(100, at, own)))
+        samples += [(at / 10, CgroupMemory(100, 1000, LIMIT, own + 10 * MIB))] * (tenth in (62, 67))
+    for number in range(saves):
+        start_s = number * 10 + 6.0
+        samples.append((start_s + 1, activity(100, f"/ckpt/step_{number}.pt", start_s, start_s + 1, 100 * MIB)))
+    found = with_samples(stage, saves * 10 - 1, *sorted(samples, key=lambda pair: pair[0]))
+    killed_at = next((number for number in range(40) if 230 * MIB + leak * (number + 1) > LIMIT), None)
+
+    assert len(found) == saves
+    for last in range(4, saves):
+        (job,) = find_memory(found[: last + 1], lambda *_: (), lambda *_: ())
+        assert [one.stayed_bytes for one in job.saves[:-1]] == [leak] * last
+        assert (None if job.saves_left is None else last + job.saves_left) == killed_at
