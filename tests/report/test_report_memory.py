@@ -97,6 +97,6 @@ def test_a_database_without_it(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert main(["report", "--memory", "--db", path]) == 3
     assert "no save with its memory among 3 checkpoints" in capsys.readouterr().err
     assert main(["report", "--memory", "--restarts", "--db", path]) == 2
-    assert "--restarts excludes --html, --fail-on, --kind, --gpus and --memory" in capsys.readouterr().err
+    assert "--restarts excludes --html, --fail-on, --kind, --gpus and other views" in capsys.readouterr().err
     assert main(["report", "--memory", "--db", path, "--db", recorded(tmp_path / "other.db")]) == 2
     assert "--memory covers one node only" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,9 +22,9 @@ from ckptprof.errors import NothingFoundError, UsageError
 from ckptprof.model import Kind, Report
 
 if TYPE_CHECKING:
-    import msgspec
-
     from ckptprof.report.conditions import ConditionResult
+    from ckptprof.report.jobs.memory import MemoryDocument
+    from ckptprof.report.plan import RestartsDocument
     from ckptprof.store.reader import StoreReader
 
 All = Annotated[
@@ -114,14 +114,11 @@ def command(  # each argument is an option of the command line
     paths = expand_databases(db)
     view = "--restarts" if restarts else "--memory" if memory else None
     if view is not None and (html_page is not None or fail_on or kind or gpus or (restarts and memory)):
-        others = (
-            "--html, --fail-on, --kind, --gpus and --memory" if restarts else "--html, --fail-on, --kind and --gpus"
-        )
+        others = "--html, --fail-on, --kind, --gpus and other views"
         raise UsageError(f"{view} excludes {others}", hint="use one command for each")
     if len(paths) > 1:
         if html_page is not None or view is not None:
-            one = view or "--html"
-            raise UsageError(f"{one} covers one node only", hint="give one database with --db")
+            raise UsageError(f"{view or '--html'} covers one node only", hint="give one database with --db")
         found = read_databases(paths, query).with_gpus(gpus)
         _write_merged(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         results = evaluate(found.report)
@@ -171,14 +168,12 @@ def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: boo
     from ckptprof.report import plan  # noqa: PLC0415 # as above
 
     jobs = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
-    if json:
-        _write_document(plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs)))
-    if not jobs:
-        raise NothingFoundError(
-            f"no restart among {len(report.checkpoints):,} checkpoints",
-            hint="a restart is a restore of a recorded save, after the processes of its job ended",
-        )
-    return 0 if json else _write_jobs(plan.render_restarts, jobs, off=off, no_color=no_color)
+    shown = plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
+    missing = NothingFoundError(
+        f"no restart among {len(report.checkpoints):,} checkpoints",
+        hint="a restart is a restore of a recorded save, after the processes of its job ended",
+    )
+    return _write_jobs(shown, plan.render_restarts, missing, json=json, off=off, no_color=no_color)
 
 
 def _write_memory(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
@@ -189,24 +184,27 @@ def _write_memory(reader: StoreReader, report: Report, *, json: bool, off: bool,
     saves = [one.id for one in report.checkpoints if one.kind is Kind.SAVE][-_MEMORY_SAVES:]
     measured = [found for identity in saves if (found := reader.checkpoint(identity)) is not None]
     jobs = find_memory(measured, reader.lives, reader.oom_kills)
+    shown = memory.MemoryDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
+    missing = NothingFoundError(f"no save with its memory among {len(report.checkpoints):,} checkpoints")
+    return _write_jobs(shown, memory.render, missing, json=json, off=off, no_color=no_color)
+
+
+def _write_jobs(
+    shown: RestartsDocument | MemoryDocument, render: Callable[..., str], missing: NothingFoundError,
+    *, json: bool, off: bool, no_color: bool,
+) -> int:  # fmt: skip
+    from ckptprof.report import document  # noqa: PLC0415 # as above
+
     if json:
-        _write_document(memory.MemoryDocument(host=report.host, watched=report.watched, jobs=tuple(jobs)))
-    if not jobs:
-        raise NothingFoundError(f"no save with its memory among {len(report.checkpoints):,} checkpoints")
-    return 0 if json else _write_jobs(memory.render, jobs, off=off, no_color=no_color)
-
-
-def _write_document(shown: msgspec.Struct) -> None:
-    from ckptprof.report import document  # noqa: PLC0415 # for --json only
-
-    output.write(document.dump(document.to_document(shown)))
-
-
-def _write_jobs(render: Callable[..., str], jobs: Sequence[object], *, off: bool, no_color: bool) -> int:
-    output.use_units()
-    text = render(jobs, width=output.terminal_width(), colour=output.use_colour(off=no_color), zone=output.LocalZone())
-    if not output.page(text, off=off):
-        output.write(text)
+        output.write(document.dump(document.to_document(shown)))
+    if not shown.jobs:
+        raise missing
+    if not json:
+        output.use_units()
+        width, colour = output.terminal_width(), output.use_colour(off=no_color)
+        text = render(shown.jobs, width=width, colour=colour, zone=output.LocalZone())
+        if not output.page(text, off=off):
+            output.write(text)
     return 0
 
 

@@ -27,8 +27,7 @@ _MOST_STEPS = 8
 _STEADY_SHARE = 0.5  # of the usual growth: a smaller one means that it ends
 _FARTHEST_SAVES = 1000  # a forecast beyond says nothing
 _AT_ONCE_NS = 2 * NS  # between two samples of a process on a busy host
-_LATER_NS = 600 * NS  # at least so long after its last save a kill is looked for
-_INTERVALS_LATER = 3  # between its saves: likewise
+_LATER_NS = 600 * NS  # and one interval of its saves after the last one a kill is looked for
 
 # When the kernel killed any process for lack of memory, from `since_ns` to `until_ns`
 KillsOf = Callable[[int, int], Sequence[int]]
@@ -78,7 +77,7 @@ def find_memory(saves: Iterable[Checkpoint], lives_of: LivesOf, kills_of: KillsO
 def _killed_ns(life: list[_Save], lives_of: LivesOf, kills_of: KillsOf) -> int | None:
     last, measures, _ = life[-1]
     longest_ns = max((later.start_ns - one.start_ns for (one, *_), (later, *_) in pairwise(life)), default=0)
-    until_ns = last.end_ns + max(_LATER_NS, _INTERVALS_LATER * longest_ns)
+    until_ns = last.end_ns + _LATER_NS + longest_ns
     later_ns = kills_of(last.start_ns, until_ns)
     pids = [process.pid for process in measures.processes] if later_ns else []
     ends_ns = [one.end_ns for pid in pids for one in lives_of(pid, last.start_ns, until_ns)]

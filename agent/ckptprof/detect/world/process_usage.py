@@ -45,11 +45,8 @@ class ProcessUsage:
         self._stats: CounterHistories[ProcessKey] = CounterHistories(
             lambda: CounterHistory(len(_Column), max_bytes=_HISTORY_BYTES)
         )
-        self._pauses: CounterHistories[ProcessKey] = CounterHistories(
-            lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)
-        )
-        self._limits: CounterHistories[ProcessKey] = CounterHistories(
-            lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)
+        self._pauses, self._limits = (
+            CounterHistories[ProcessKey](lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)) for _ in range(2)
         )
 
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
@@ -188,21 +185,17 @@ class ProcessUsage:
     @property
     def retained_bytes(self) -> int:
         """Memory used, approximately."""
-        return sum(each.retained_bytes for each in self._histories)
+        return self._stats.retained_bytes + self._pauses.retained_bytes + self._limits.retained_bytes
 
     def shrink(self, share: float) -> None:
         """Thin each history to this share of its limit."""
-        for each in self._histories:
+        for each in (self._stats, self._pauses, self._limits):
             each.shrink(share)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop processes without samples since a time."""
-        for each in self._histories:
+        for each in (self._stats, self._pauses, self._limits):
             each.forget_before(at_ns)
-
-    @property
-    def _histories(self) -> tuple[CounterHistories[ProcessKey], ...]:
-        return self._stats, self._pauses, self._limits
 
 
 def _is_mostly_user_time(history: CounterHistory, start_ns: int, end_ns: int) -> bool:

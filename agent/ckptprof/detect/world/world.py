@@ -97,7 +97,8 @@ class World:
             self.jobs.record_traced((activity.pid, activity.start_ticks), activity.comm, activity.parent_pid)
         for event in samples.by_kind(FileLifeEvent):
             self.calls.observe(event)
-        self._ingest_memory(samples)
+        for memory in samples.by_kind(MemorySample):
+            self.memory.observe(frame.at_ns, memory)
         self.fuse.ingest_daemons(samples)
         for waiting in samples.by_kind(FuseSample):
             self.fuse.observe(frame.at_ns, waiting)
@@ -113,16 +114,12 @@ class World:
         for sampler in samples.by_kind(SamplerHealth):
             self.starvation.observe(samples.at_ns, sampler)
 
-    def _ingest_memory(self, samples: FrameSamples) -> None:
-        for memory in samples.by_kind(MemorySample):
-            self.memory.observe(samples.at_ns, memory)
-        for cgroup in samples.by_kind(CgroupMemory):
-            self.usage.record_limit(samples.at_ns, cgroup)
-
     def _ingest_counters(self, samples: FrameSamples, *, were_read: bool) -> None:
         at_ns = samples.at_ns
         ios = {(io.pid, io.start_ticks): io for io in samples.by_kind(ProcessIo)}
         stats = {(stat.pid, stat.start_ticks): stat for stat in samples.by_kind(ProcessStat)}
+        for cgroup in samples.by_kind(CgroupMemory):
+            self.usage.record_limit(at_ns, cgroup)
         for process, stat in stats.items():
             self.usage.observe(at_ns, samples.counted_before_ns(process), stat)
             if stat.state == _ZOMBIE and stat.threads <= 1:  # its parent may never wait for it
