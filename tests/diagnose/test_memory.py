@@ -79,7 +79,14 @@ def test_memory_that_comes_and_goes_is_no_leak() -> None:
     assert sum(forecast(*each[:end]) is not None for each in noisy for end in range(5, 13)) <= 8  # of 1600
     assert forecast(300, *[400] * 8) is None
     assert forecast(100, 200, 280, 340, 380, 400, 410, 412, 413) is None
-    assert forecast(*(300 + number / 10 for number in range(9))) is None
+    assert forecast(300, 340, 380, 420, 460, 476) is None
+
+
+def test_growth_that_differs_and_takes_long_is_a_leak() -> None:
+    """The last growth may be two thirds of the usual one; a forecast is given up to a thousand saves ahead."""
+    assert forecast(300, 340, 380, 420, 460, 486) == 7
+    assert forecast(*(300 + number * 0.6 for number in range(6))) == 746
+    assert forecast(*(300 + number * 0.3 for number in range(6))) is None
 
 
 def test_a_leak_is_forecast_although_one_save_in_nine_differs() -> None:
@@ -105,7 +112,9 @@ def test_who_was_killed_for_lack_of_memory() -> None:
     """A process of the job ended when the kernel killed one: not another one's, and not long after the last save."""
     saves = [save(number, 300 * MB) for number in range(3)]
 
-    for kill, end, killed in ((25.0, 24.0, True), (25.0, 400.0, False), (9.0, 24.0, False), (900.0, 900.0, False)):
+    own = [(25.0, 23.5, True), (500.0, 500.0, True)]
+    others = [(25.0, 22.0, False), (25.0, 400.0, False), (9.0, 24.0, False), (900.0, 900.0, False)]
+    for kill, end, killed in (*own, *others):
         (job,) = found(saves, [kill], {1: end})
         assert (job.killed_ns is not None) == killed
 
