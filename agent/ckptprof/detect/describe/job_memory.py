@@ -47,9 +47,10 @@ def _job_levels(draft: Draft, processes: list[ProcessKey], span: Span) -> _Level
     changes = [one for process in processes for one in _changes(draft, process, span)]
     held: dict[ProcessKey, int] = {}
     levels: dict[int, int] = {}
+    total = 0
     for at_ns, process, level in sorted(changes, key=lambda change: change[0]):
-        held[process] = level
-        levels[at_ns] = sum(held.values())
+        total += level - held.get(process, 0)
+        held[process], levels[at_ns] = level, total
     return list(levels.items())
 
 
