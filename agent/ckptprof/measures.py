@@ -277,9 +277,8 @@ class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
 class JobMemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """The memory of the job around a save, and how near it came to the limit at which the kernel kills."""
 
-    before_bytes: int | None = None  # of anonymous memory of the processes, as the next two: the least in the last
-    # minute before training stopped for it, since it went on after the save before
-    peak_bytes: int | None = None  # until its end
+    before_bytes: int | None = None  # anonymous, of its processes: the least in the minute before training stopped
+    peak_bytes: int | None = None  # until the end of the save
     after_bytes: int | None = None  # the least in the seconds after; null: all processes ended
     limit_bytes: int | None = None  # of a cgroup of the job or of the host: of the one that had least left
     is_of_cgroup: bool | None = None

@@ -64,6 +64,21 @@ def test_a_leak_is_forecast_to_the_save() -> None:
     assert forecast(*befores[:4]) is None
 
 
+def test_a_save_takes_as_much_as_any_before_but_the_first() -> None:
+    """Start-up precedes the first one; and the limit of the cgroup counts where it was seen."""
+    saves = [save(number, (300 + 40 * number) * MB) for number in range(6)]
+    seen = [
+        one.measures.job_memory for one in saves if one.measures is not None and one.measures.job_memory is not None
+    ]
+    seen[0] = msgspec.structs.replace(seen[0], before_bytes=0)
+    seen[2] = msgspec.structs.replace(seen[2], used_peak_bytes=(380 + 290) * MB)
+    seen[5] = msgspec.structs.replace(seen[5], limit_bytes=64_000 * MB, used_peak_bytes=9000 * MB, is_of_cgroup=False)
+    measured = [Measures(processes=(ProcessMeasure(pid=1, comm="python"),), job_memory=one) for one in seen]
+    (job,) = found(msgspec.structs.replace(one, measures=new) for one, new in zip(saves, measured, strict=True))
+
+    assert (job.left_bytes, job.saves_left) == ((1000 - 500 - 290) * MB, 6)
+
+
 def test_shared_memory_leaks_too() -> None:
     """A save that leaves its copy in /dev/shm."""
     (job,) = found(save(number, 300 * MB, shared=number * 30 * MB) for number in range(6))
@@ -103,7 +118,8 @@ def test_what_stays() -> None:
     jobs = found(lives, kills=[41.5], ends={1: 41.0})
 
     assert [[one.stayed_bytes for one in job.saves] for job in jobs] == [[100 * MB] * 4 + [None], [None, 0]]
-    assert [job.saves_left for job in jobs] == [None, None]
+    assert [job.saves_left for job in jobs] == [1, None]
+    assert [one.taken_bytes for one in jobs[1].saves] == [None, STATE]
     assert [job.left_bytes for job in jobs] == [50 * MB, 450 * MB]
     assert [job.killed_ns for job in jobs] == [41.5 * SECOND, None]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.cli.recorded import BEGIN_NS, SECOND, recorded, save
 from tests.report.schemas import validate
 
+from ckptprof.cli import report
 from ckptprof.cli.main import main
 from ckptprof.measures import JobMemoryMeasure, Measures, MemoryMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint
@@ -54,22 +56,27 @@ def test_a_kill_is_forecast(db: str, capsys: pytest.CaptureFixture[str], monkeyp
 
     assert lines[0] == "Memory of leaks at its saves"
     assert lines[1].split(maxsplit=2)[2] == "at most 470 MB of 512 MB of its cgroup in use"
-    assert lines[2].split(maxsplit=1) == [
-        "Forecast", "killed in about 2 saves: grows by 40.0 MB from save to save, 42.0 MB left",
-    ]  # fmt: skip
-    titles = ["SAVE", "STEP", "BEFORE", "PEAK", "STAYED", "SHARED", "LOCKED", "DIRTY", "USED", "LIMIT"]
-    assert lines[4].split() == titles
-    assert lines[5].split("  ")[-1].strip() == "512 MB"
-    assert "+200 MB" in lines[5]
-    assert "+40.0 MB" in lines[5]
-    forecasts = [line for line in lines if "Forecast" in line]
-    assert forecasts[1].endswith("none: it does not grow steadily from save to save")
+    assert lines[2].split(maxsplit=1) == ["Growth", "40.0 MB from save to save"]
+    assert lines[3].split(maxsplit=1) == ["Forecast", "killed in about 2 saves"]
+    cells = {
+        "SAVE": "4", "STEP": "0", "BEFORE": "100 MB", "TAKES": "200 MB", "STAYS": "40.0 MB", "SHARED": "3.00 MB",
+        "LOCKED": "0 B", "DIRTY": "80.0 MB", "USED": "310 MB", "LIMIT": "512 MB",
+    }  # fmt: skip
+    assert lines[5].split() == [*cells]
+    assert re.split(r"  +", lines[6].strip()) == [*cells.values()]
+    assert [line.split(maxsplit=1)[1] for line in lines if "Growth" in line][1] == "not steady, or too slow to matter"
+    assert sum("Forecast" in line for line in lines) == 1
     validate("memory", body)
     assert [(job["job"], job["saves_left"]) for job in body["jobs"]] == [("leaks", 2), ("keeps", None)]
 
+    monkeypatch.setattr(report, "_MEMORY_SAVES", 7)  # the newest: one of them has no measures
+    assert main(["report", "--memory", "--json", "--db", db]) == 0
+    body = json.loads(capsys.readouterr().out)
+    assert sum(len(job["saves"]) for job in body["jobs"]) == 6
+
 
 def test_a_job_that_was_killed(db: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The kernel counts a kill as its counters end; there is no forecast."""
+    """The kernel counts a kill as its counters end; what was forecast is in the document only."""
     with closing(StoreWriter(Path(db))) as writer:
         times = array("q", (BEGIN_NS + second * SECOND for second in range(59)))
         start_ns = BEGIN_NS // WINDOW_NS * WINDOW_NS
@@ -85,8 +92,8 @@ def test_a_job_that_was_killed(db: str, capsys: pytest.CaptureFixture[str]) -> N
     out = capsys.readouterr().out
 
     (job,) = body["jobs"]
-    assert (job["killed_ns"], job["saves_left"]) == (BEGIN_NS + 56 * SECOND, None)
-    assert "16.0 s after the start of save 8: no memory left; it grows by 40.0 MB" in out
+    assert (job["killed_ns"], job["saves_left"]) == (BEGIN_NS + 56 * SECOND, 2)
+    assert "for lack of memory, 16.0 s after the start of save 8" in out
     assert "Forecast" not in out
 
 

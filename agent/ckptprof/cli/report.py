@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ckptprof.report.plan import RestartsDocument
     from ckptprof.store.reader import StoreReader
 
+    _View = tuple[RestartsDocument | MemoryDocument, Callable[..., str], NothingFoundError]  # it is missing
+
 All = Annotated[
     bool,
     typer.Option("--all", "-a", help="One line for each checkpoint; by default only the worst and the last ten."),
@@ -45,8 +48,6 @@ ckptprof report
 ckptprof report --since 2h --job 'train*'
 # What did each failure cost?
 ckptprof report --restarts
-# Is memory left for the next saves?
-ckptprof report --memory
 # A page to view or mail
 ckptprof report --html report.html
 # Several nodes together, from copies of their databases
@@ -92,9 +93,8 @@ def command(  # each argument is an option of the command line
     --restarts reports what each failure of a job cost instead: the training that was redone since the save it went on
     from, and the time until the next process started, restored and trained. Without a restart the exit code is 3.
 
-    --memory reports for the newest 100 saves how much memory the job's processes have before each, at most during it
-    and more at the next one, how near that came to the limit of the cgroup or host, and in about how many saves the
-    kernel kills the job if it grows steadily. Without a save the exit code is 3.
+    --memory reports how much memory each of the newest 100 saves takes, how near that comes to the limit of the cgroup
+    or host, and in about how many saves the kernel kills the job. Without a save the exit code is 3.
 
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
@@ -114,8 +114,8 @@ def command(  # each argument is an option of the command line
     paths = expand_databases(db)
     view = "--restarts" if restarts else "--memory" if memory else None
     if view is not None and (html_page is not None or fail_on or kind or gpus or (restarts and memory)):
-        others = "--html, --fail-on, --kind, --gpus and other views"
-        raise UsageError(f"{view} excludes {others}", hint="use one command for each")
+        others = "excludes --html, --fail-on, --kind, --gpus and other views"
+        raise UsageError(f"{view} {others}", hint="use one command for each")
     if len(paths) > 1:
         if html_page is not None or view is not None:
             raise UsageError(f"{view or '--html'} covers one node only", hint="give one database with --db")
@@ -125,9 +125,9 @@ def command(  # each argument is an option of the command line
         code = 0 if any(one.is_met for one in results) and not found.unread else found.conclude()
         return fail_conditions.report_conditions(results, allow_unknown=allow_unknown) or code
     if view is not None:
-        write = _write_restarts if restarts else _write_memory
         with read_database(paths[0]) as reader:
-            return write(reader, reader.report(query), json=json, off=no_pager, no_color=no_color)
+            jobs = (_restarts if restarts else _memory)(reader, reader.report(query))
+        return _write_jobs(jobs, json=json, off=no_pager, no_color=no_color)
     with read_database(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
@@ -141,70 +141,47 @@ def command(  # each argument is an option of the command line
         urgent = [f"{title.lower()}: {text}" for title, text in hangs(hung)]
         raise NothingFoundError("; ".join([*urgent, message]), hint=hint_service_database(db) or hint)
     if not json and html_page is None:
-        output.use_units()
-        colour = output.use_colour(off=no_color)
-        width = output.terminal_width()
         is_limited = limit is not None and len(report.checkpoints) >= limit
-        text = terminal.render(
-            report,
-            width=width,
-            colour=colour,
-            zone=output.LocalZone(),
-            whole=whole,
-            urgent=hangs(hung),
-            remarks=[
-                *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_limited else []),
-                *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
-            ],
-        )
-        if not output.page(text, off=no_pager):
-            output.write(text)
+        remarks = [
+            *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_limited else []),
+            *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
+        ]
+        render = partial(terminal.render, report, whole=whole, urgent=hangs(hung), remarks=remarks)
+        _write_text(render, off=no_pager, no_color=no_color)
     return fail_conditions.report_conditions(results, allow_unknown=allow_unknown)
 
 
-def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
-    """Write what restarts cost; `off`: without a pager. Raises NothingFoundError without one."""
+def _restarts(reader: StoreReader, report: Report) -> _View:
     from ckptprof.diagnose.restarts import find_restarts  # noqa: PLC0415 # for --restarts only
     from ckptprof.report import plan  # noqa: PLC0415 # as above
 
-    jobs = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
-    shown = plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
-    missing = NothingFoundError(
-        f"no restart among {len(report.checkpoints):,} checkpoints",
-        hint="a restart is a restore of a recorded save, after the processes of its job ended",
-    )
-    return _write_jobs(shown, plan.render_restarts, missing, json=json, off=off, no_color=no_color)
+    jobs = tuple(find_restarts(report.checkpoints, reader.lives, report.watched.gaps))
+    hint = "a restart is a restore of a recorded save, after the processes of its job ended"
+    missing = NothingFoundError(f"no restart among {len(report.checkpoints):,} checkpoints", hint=hint)
+    return plan.RestartsDocument(host=report.host, watched=report.watched, jobs=jobs), plan.render_restarts, missing
 
 
-def _write_memory(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
-    """Write the memory of jobs at their saves, as `_write_restarts` does."""
+def _memory(reader: StoreReader, report: Report) -> _View:
     from ckptprof.diagnose.memory import find_memory  # noqa: PLC0415 # for --memory only
     from ckptprof.report.jobs import memory  # noqa: PLC0415 # as above
 
     saves = [one.id for one in report.checkpoints if one.kind is Kind.SAVE][-_MEMORY_SAVES:]
     measured = [found for identity in saves if (found := reader.checkpoint(identity)) is not None]
-    jobs = find_memory(measured, reader.lives, reader.oom_kills)
-    shown = memory.MemoryDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
+    jobs = tuple(find_memory(measured, reader.lives, reader.oom_kills))
     missing = NothingFoundError(f"no save with its memory among {len(report.checkpoints):,} checkpoints")
-    return _write_jobs(shown, memory.render, missing, json=json, off=off, no_color=no_color)
+    return memory.MemoryDocument(host=report.host, watched=report.watched, jobs=jobs), memory.render, missing
 
 
-def _write_jobs(
-    shown: RestartsDocument | MemoryDocument, render: Callable[..., str], missing: NothingFoundError,
-    *, json: bool, off: bool, no_color: bool,
-) -> int:  # fmt: skip
-    from ckptprof.report import document  # noqa: PLC0415 # as above
+def _write_jobs(found: _View, *, json: bool, off: bool, no_color: bool) -> int:
+    from ckptprof.report import document  # noqa: PLC0415 # `--help` does not need it
 
+    shown, render, missing = found
     if json:
         output.write(document.dump(document.to_document(shown)))
     if not shown.jobs:
         raise missing
     if not json:
-        output.use_units()
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        text = render(shown.jobs, width=width, colour=colour, zone=output.LocalZone())
-        if not output.page(text, off=off):
-            output.write(text)
+        _write_text(partial(render, shown.jobs), off=off, no_color=no_color)
     return 0
 
 
@@ -212,21 +189,20 @@ def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool,
     from ckptprof.report.cluster import cluster_document, nodes_report  # noqa: PLC0415 # for several databases only
     from ckptprof.report.document import dump  # noqa: PLC0415 # as above
 
+    nodes = found.checkpoints, found.records, found.unread
     if json:
-        output.write(dump(cluster_document.report_document(found.checkpoints, found.records, found.unread)))
+        output.write(dump(cluster_document.report_document(*nodes)))
     elif found.checkpoints:
-        output.use_units()
-        text = nodes_report.render(
-            found.checkpoints,
-            found.records,
-            found.unread,
-            width=output.terminal_width(),
-            colour=output.use_colour(off=no_color),
-            zone=output.LocalZone(),
-            whole=whole,
-        )
-        if not output.page(text, off=off):
-            output.write(text)
+        _write_text(partial(nodes_report.render, *nodes, whole=whole), off=off, no_color=no_color)
+
+
+def _write_text(render: Callable[..., str], *, off: bool, no_color: bool) -> None:
+    """Write for a terminal; `off`: without a pager."""
+    output.use_units()
+    width, colour = output.terminal_width(), output.use_colour(off=no_color)
+    text = render(width=width, colour=colour, zone=output.LocalZone())
+    if not output.page(text, off=off):
+        output.write(text)
 
 
 def _compile_conditions(fail_on: list[str] | None) -> Callable[[Report], list[ConditionResult]]:

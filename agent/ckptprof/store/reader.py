@@ -158,9 +158,8 @@ class StoreReader:
     def oom_kills(self, since_ns: int, until_ns: int) -> list[int]:
         """Read when the kernel killed a process of the host for lack of memory."""
         strip = self.series("memory", since_ns, until_ns)
-        counts = zip(strip.times_ns, strip.columns.get("oom_kills", ()), strict=False)
-        known = [(at_ns, count) for at_ns, count in counts if count is not None]
-        return [at_ns for (_, before), (at_ns, now) in pairwise(known) if now > before]
+        counts = pairwise(zip(strip.times_ns, strip.columns.get("oom_kills", ()), strict=False))
+        return [at_ns for (_, before), (at_ns, now) in counts if before is not None and (now or 0) > before]
 
     def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
         """Read the points of an entity; none if it is unknown.

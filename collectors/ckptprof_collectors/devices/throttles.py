@@ -62,19 +62,15 @@ class ThrottleReader:
 
 def read_limits(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
     """Read the limits of all cgroups of a process, innermost first."""
-    found: list[ThrottleInfo] = []
-    for v2, inside, folder in cgroups_above(fs, pid, b"blkio"):
-        limits = _read_v2(folder) if v2 else _read_v1(folder)
-        for device, values in limits.items():
-            found.append(_info(fs, pid, device, inside, values))
-    return found[:MAX_LIMITS]
+    return [
+        _info(fs, pid, device, inside, values)
+        for v2, inside, folder in cgroups_above(fs, pid, b"blkio")
+        for device, values in (_read_v2(folder) if v2 else _read_v1(folder)).items()
+    ][:MAX_LIMITS]
 
 
 def cgroups_above(fs: KernelFs, pid: int, controller: bytes) -> Iterator[tuple[bool, bytes, bytes]]:
-    """Yield each cgroup of a process, innermost first: whether it is of v2, its name in /proc/PID/cgroup, its folder.
-
-    `controller`: the one that counts in cgroup v1.
-    """
+    """Yield the cgroups of a process, of v1 those with a controller: whether it is of v2, its own name, its folder."""
     mounts = parse(_read(os.fsencode(fs.proc) + b"/self/mountinfo"))
     for line in _read(os.fsencode(fs.proc) + b"/%d/cgroup" % pid).split(b"\n"):
         _, _, rest = line.partition(b":")
@@ -93,10 +89,7 @@ def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str
     return ThrottleInfo(
         device=text(device),
         cgroup=text(cgroup),
-        read_bytes_per_second=values.get("read_bytes_per_second"),
-        write_bytes_per_second=values.get("write_bytes_per_second"),
-        read_operations_per_second=values.get("read_operations_per_second"),
-        write_operations_per_second=values.get("write_operations_per_second"),
+        **{field: values.get(field) for field in _V2.values()},
         name=None if name is None else name.rpartition("/")[2].replace("!", "/"),
         pid=pid,
     )
@@ -152,12 +145,11 @@ class LimitedCgroup(NamedTuple):
     v2: bool
     limit_bytes: int
 
-    @property
-    def used_bytes(self) -> int | None:
-        """Memory of all its processes that cannot be reclaimed, read now; None: it cannot be read."""
-        usage = _number(self.folder + (b"/memory.current" if self.v2 else b"/memory.usage_in_bytes"))
-        stat, prefix = b"\n" + _read(self.folder + b"/memory.stat"), b"\n" if self.v2 else b"\ntotal_"
-        active, inactive = (number_after(stat, prefix + name + b"_file ", 1) for name in (b"active", b"inactive"))
+    def read_used(self) -> int | None:
+        """Read how many bytes of all its processes cannot be reclaimed; None: not readable."""
+        name, prefix = (b"/memory.current", b"\n") if self.v2 else (b"/memory.usage_in_bytes", b"\ntotal_")
+        usage, stat = number_after(_read(self.folder + name), b"", 1), b"\n" + _read(self.folder + b"/memory.stat")
+        active, inactive = (number_after(stat, prefix + kind + b"_file ", 1) for kind in (b"active", b"inactive"))
         return None if usage is None or active is None or inactive is None else max(0, usage - active - inactive)
 
 
@@ -165,14 +157,10 @@ def find_nearest(fs: KernelFs, pid: int) -> LimitedCgroup | None:
     """Find the cgroup that has least left now; None: no limit is known."""
     found = []
     for v2, _, folder in cgroups_above(fs, pid, b"memory"):
-        limit = _number(folder + (b"/memory.max" if v2 else b"/memory.limit_in_bytes"))
+        limit = number_after(_read(folder + (b"/memory.max" if v2 else b"/memory.limit_in_bytes")), b"", 1)
         if limit is not None and limit < _UNLIMITED:
             found.append(LimitedCgroup(folder, v2, limit))
-    return min(found, key=lambda one: one.limit_bytes - (one.used_bytes or 0), default=None)
-
-
-def _number(path: bytes) -> int | None:
-    return number_after(_read(path), b"", 1)
+    return min(found, key=lambda one: one.limit_bytes - (one.read_used() or 0), default=None)
 
 
 def _read(path: bytes) -> bytes:

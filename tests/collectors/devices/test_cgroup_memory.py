@@ -47,8 +47,8 @@ def test_the_nearest_limit_counts_without_page_cache(version: str, tmp_path: Pat
 
     assert above is not None
     assert own is not None
-    assert (above.folder, above.limit_bytes, above.used_bytes) == (bytes(tmp_path / "top/a"), 6000, 1100)
-    assert (own.folder, own.limit_bytes, own.used_bytes) == (bytes(tmp_path / "top/a/b"), 5000, 1000)
+    assert (above.folder, above.limit_bytes, above.read_used()) == (bytes(tmp_path / "top/a"), 6000, 1100)
+    assert (own.folder, own.limit_bytes, own.read_used()) == (bytes(tmp_path / "top/a/b"), 5000, 1000)
 
 
 def test_what_cannot_be_read_is_unknown(version: str, tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_what_cannot_be_read_is_unknown(version: str, tmp_path: Path) -> None:
     found = find_nearest(fs, 7)
 
     assert found is not None
-    assert (found.limit_bytes, found.used_bytes) == (5000, None)
+    assert (found.limit_bytes, found.read_used()) == (5000, None)
     assert find_nearest(fs, 8) is None

@@ -71,15 +71,12 @@ class ProcessUsage:
 
     def limits(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         """List (time, limit, used) of the memory of its cgroup in a time."""
-        samples = self._limits[process].samples(start_ns, end_ns) if process in self._limits else []
+        samples = self._limits[process].samples(start_ns, end_ns)
         return [(at_ns, *values) for at_ns, values in samples if start_ns <= at_ns <= end_ns]
 
     def levels(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
         """List anonymous memory as (time, bytes), from the last sample before a time to the first after another."""
-        history = self._stats[process]
-        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
-            return []
-        return [(at_ns, counts[_Column.ANONYMOUS]) for at_ns, counts in history.samples(start_ns, end_ns)]
+        return [(at_ns, counts[_Column.ANONYMOUS]) for at_ns, counts in self._memory(process, start_ns, end_ns)]
 
     def totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> UsageTotals | None:
         """Total what a process used; None: no sample by then."""
@@ -151,9 +148,6 @@ class ProcessUsage:
 
     def memory_changes(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[MemoryChange]:
         """List the changes of anonymous memory in a time."""
-        history = self._stats[process]
-        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
-            return []
         return [
             MemoryChange(
                 since_ns,
@@ -162,18 +156,19 @@ class ProcessUsage:
                 (now[_Column.MINOR_FAULTS] - before[_Column.MINOR_FAULTS]) * self._page_bytes,
                 now[_Column.ANONYMOUS],
             )
-            for (since_ns, before), (until_ns, now) in pairwise(history.samples(start_ns, end_ns))
+            for (since_ns, before), (until_ns, now) in pairwise(self._memory(process, start_ns, end_ns))
         ]
 
     def file_memory_growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Growth of memory shared with files since a time, at most; 0 if not observed."""
-        history = self._stats[process]
-        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
-            return 0
-        levels = [
-            counts[_Column.RESIDENT] - counts[_Column.ANONYMOUS] for _, counts in history.samples(start_ns, end_ns)
-        ]
+        memory = self._memory(process, start_ns, end_ns)
+        levels = [counts[_Column.RESIDENT] - counts[_Column.ANONYMOUS] for _, counts in memory]
         return max(levels) - levels[0] if levels else 0
+
+    def _memory(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, tuple[int, ...]]]:
+        history = self._stats[process]
+        is_known = history and value_or_none(history.last_values[_Column.RESIDENT]) is not None
+        return history.samples(start_ns, end_ns) if is_known else []
 
     def pause_totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (number, ns) of pauses by the kernel; None: no pause of this process was ever reported."""

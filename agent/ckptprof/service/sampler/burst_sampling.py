@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.stack_sampling import WRITES_NS, StackSampling, training_ancestors
@@ -59,16 +60,11 @@ class ThrottleSampling:
         if now_ns < self._next_memory_ns:
             return []
         self._next_memory_ns = now_ns + MEMORY_INTERVAL_NS
-        due = {
-            (process.pid, process.start_ticks): cgroup
-            for process in (one.process for one in bursting if one.activity.is_urgent(now_ns))
-            if (cgroup := self._limited.get(process.pid)) is not None
-        }
-        used = {cgroup: cgroup.used_bytes for cgroup in set(due.values())}
+        read_used = cache(LimitedCgroup.read_used)  # once for all ranks
         return [
-            CgroupMemory(*process, cgroup.limit_bytes, used_bytes)
-            for process, cgroup in due.items()
-            if (used_bytes := used[cgroup]) is not None
+            CgroupMemory(one.pid, one.start_ticks, cgroup.limit_bytes, used_bytes)
+            for one in (each.process for each in bursting if each.activity.is_urgent(now_ns))
+            if (cgroup := self._limited.get(one.pid)) is not None and (used_bytes := read_used(cgroup)) is not None
         ]
 
 
