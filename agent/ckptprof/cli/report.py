@@ -114,8 +114,7 @@ def command(  # each argument is an option of the command line
     paths = expand_databases(db)
     view = "--restarts" if restarts else "--memory" if memory else None
     if view is not None and (html_page is not None or fail_on or kind or gpus or (restarts and memory)):
-        others = "excludes --html, --fail-on, --kind, --gpus and other views"
-        raise UsageError(f"{view} {others}", hint="use one command for each")
+        raise UsageError(f"{view} excludes --html, --fail-on, --kind, --gpus and other views", hint="give one of them")
     if len(paths) > 1:
         if html_page is not None or view is not None:
             raise UsageError(f"{view or '--html'} covers one node only", hint="give one database with --db")

@@ -98,8 +98,7 @@ def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str
 def _folders(mounts: list[RawMount], path: bytes, v1: bytes | None) -> Iterator[tuple[bytes, bytes]]:
     """Yield each cgroup from this one up: its name in the process's line, and its folder here; `v1`: its controller."""
     for mount in mounts:
-        is_v1 = mount.fs_type == b"cgroup" and v1 in mount.options.split(b",")
-        fits = mount.fs_type == b"cgroup2" if v1 is None else is_v1
+        fits = mount.fs_type == (b"cgroup" if v1 else b"cgroup2") and (not v1 or v1 in mount.options.split(b","))
         root = mount.root.rstrip(b"/")
         if not fits or not (path == root or path.startswith(root + b"/")) or b"/.." in path:
             continue

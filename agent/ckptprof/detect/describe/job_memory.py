@@ -1,8 +1,8 @@
 """The memory of a job around a save: its own, and how near it came to a limit.
 
-A process shares the pages of the one that forked it, so that of a child that was born to write only growth counts.
-The memory of cgroups is sampled only while bytes are transferred: what it has beyond that of the processes (tmpfs, the
-kernel's, other processes) is added to their peak: a sample may be taken before it, or when a short transfer has ended.
+A process shares the pages of the one that forked it: of a child that was born to write only growth counts. What a
+cgroup has beyond its processes (tmpfs, the kernel's, other processes) is added to their peak: it is sampled only while
+bytes are transferred, perhaps before the peak, or when a short transfer has ended.
 """
 
 from __future__ import annotations
