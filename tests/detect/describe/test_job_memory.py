@@ -55,7 +55,7 @@ def test_peak_and_what_stays_are_of_the_time_since_training_stopped() -> None:
 
 
 def test_the_limit_is_that_of_which_least_is_left() -> None:
-    """The cgroup has 30 MiB beyond its processes, and was sampled before their peak; or the host has less."""
+    """The cgroup has 30 MiB beyond its processes, and was sampled after they wrote; or the host has less."""
     cgroup = [(at / 10, CgroupMemory(100, 1000, LIMIT, copied(at) + 30 * MIB)) for at in (100, 140, 175)]
     hosts = [(at / 10, host(at, available=(1000 - 3 * at) * MIB)) for at in range(0, 200, 5)]
     near = measured(*cgroup, *hosts)
@@ -64,6 +64,13 @@ def test_the_limit_is_that_of_which_least_is_left() -> None:
     assert (near.is_of_cgroup, near.limit_bytes, near.used_peak_bytes) == (True, LIMIT, 330 * MIB)
     assert (far.is_of_cgroup, far.limit_bytes) == (False, 4000 * MIB)
     assert far.used_peak_bytes == pytest.approx(3880 * MIB, abs=20 * MIB)
+
+
+def test_a_cgroup_that_was_read_later_than_its_processes_has_no_more_beyond_them() -> None:
+    """They took 10 MiB meanwhile; it was sampled once, before their peak."""
+    memory = measured((13.5, CgroupMemory(100, 1000, LIMIT, copied(136) + 30 * MIB)))
+
+    assert memory.used_peak_bytes == 330 * MIB
 
 
 def test_a_forked_child_has_the_pages_of_its_parent() -> None:
