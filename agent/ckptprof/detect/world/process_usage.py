@@ -72,7 +72,7 @@ class ProcessUsage:
     def limits(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
         """List (time, limit, used) of the memory of its cgroup in a time."""
         samples = self._limits[process].samples(start_ns, end_ns)
-        return [(at_ns, *values) for at_ns, values in samples if start_ns <= at_ns <= end_ns]
+        return [(at_ns, values[0], values[1]) for at_ns, values in samples if start_ns <= at_ns <= end_ns]
 
     def levels(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
         """List anonymous memory as (time, bytes), from the last sample before a time to the first after another."""
