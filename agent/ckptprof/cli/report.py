@@ -161,7 +161,7 @@ def _restarts(reader: StoreReader, report: Report) -> _View:
 
 
 def _memory(reader: StoreReader, report: Report) -> _View:
-    from ckptprof.diagnose.memory import find_memory  # noqa: PLC0415 # for --memory only
+    from ckptprof.diagnose.plan.memory import find_memory  # noqa: PLC0415 # for --memory only
     from ckptprof.report.jobs import memory  # noqa: PLC0415 # as above
 
     saves = [one.id for one in report.checkpoints if one.kind is Kind.SAVE][-_MEMORY_SAVES:]

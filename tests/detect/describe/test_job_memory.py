@@ -7,7 +7,7 @@ from tests.detect.describe.test_measures_threads import told, with_samples
 from tests.detect.stage import MIB, Stage
 from tests.detect.tracer import activity
 
-from ckptprof.diagnose.memory import find_memory
+from ckptprof.diagnose.plan.memory import find_memory
 from ckptprof.measures import JobMemoryMeasure
 from ckptprof_collectors.samples import CgroupMemory, MemorySample, ProcessExit, ProcessStat, Sample, ThreadTime
 

@@ -8,8 +8,7 @@ from ckptprof.detect.describe.before_save import measure_before_save
 from ckptprof.detect.describe.clean_up import measure_clean_up
 from ckptprof.detect.describe.connection_measures import measure_connections
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.job_memory import measure_job_memory
-from ckptprof.detect.describe.process_measures import list_job_processes, measure_processes
+from ckptprof.detect.describe.process_measures import list_job_processes, measure_job_memory, measure_processes
 from ckptprof.detect.describe.thread_measures import list_acts, measure_threads
 from ckptprof.detect.tolerances import MOST_SHARE, WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import DeviceUsers

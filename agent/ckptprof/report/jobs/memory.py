@@ -8,7 +8,7 @@ from datetime import tzinfo
 import msgspec
 
 from ckptprof import units
-from ckptprof.diagnose.memory import JobMemory, SaveMemory
+from ckptprof.diagnose.plan.memory import JobMemory, SaveMemory
 from ckptprof.measures import MemoryMeasure
 from ckptprof.model import Watched
 from ckptprof.report.clean import named, shorten_end

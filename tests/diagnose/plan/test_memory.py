@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from ckptprof.diagnose.memory import JobMemory, find_memory
+from ckptprof.diagnose.plan.memory import JobMemory, find_memory
 from ckptprof.measures import JobMemoryMeasure, Measures, MemoryMeasure, ProcessMeasure
 from ckptprof.model import Checkpoint, Interval, Kind, Level, Pattern
 
