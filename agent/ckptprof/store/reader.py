@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -170,6 +170,12 @@ class StoreReader:
             for key, path in raw.execute(query, (first, last)):
                 found.setdefault(key, []).append(str(path))
         return found
+
+    def oom_kills(self, since_ns: int, until_ns: int) -> list[int]:
+        """Read when the kernel killed a process of the host for lack of memory."""
+        strip = self.series("memory", since_ns, until_ns)
+        counts = pairwise(zip(strip.times_ns, strip.columns.get("oom_kills", ()), strict=False))
+        return [at_ns for (_, before), (at_ns, now) in counts if before is not None and (now or 0) > before]
 
     def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
         """Read the points of an entity; none if it is unknown.

@@ -1,1 +1,1 @@
-"""What became of the saves of jobs."""
+"""What a job costs beyond its checkpoints, and what becomes of these."""
