@@ -104,7 +104,7 @@ def test_readers_count_whatever_saves_are_chosen(
     [
         (["--job", "eval"], 3, "no complete save among 1 checkpoints"),
         (["--html"], 2, "--reads excludes --html"),
-        (["--restarts"], 2, "--restarts excludes --reads"),
+        (["--restarts"], 2, "--restarts excludes --html"),
         (["--db", "{db}2"], 2, "--reads covers one node only"),
     ],
 )
