@@ -68,9 +68,9 @@ def _gain(mine: list[Checkpoint], decided: list[Checkpoint], lost: dict[Limit, f
     text = f"about {seconds(won)} {where}"
     left = {one: spent - won * (one is limit) for one, spent in lost.items()}
     most = max(left, key=lambda one: left[one])
-    word = "not slow" if most is Limit.NONE else most.word
-    rest = f"; {seconds(whole - won)} remain, {seconds(min(left[most], whole - won))} of it {word}"
-    return text if won >= MOST * whole else text + rest
+    if most is Limit.NONE or won >= MOST * whole:
+        return text
+    return f"{text}; {seconds(whole - won)} remain, {seconds(min(left[most], whole - won))} of it {most.word}"
 
 
 def _sentence(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
