@@ -130,12 +130,13 @@ def _find_trainer(process: ProcessKey, candidate: Candidate, world: World) -> Pr
     if len(found) > 1:
         end_ns, trainers = candidate.end_ns, world.trainers
         found = [one for one in found if _is_active(one, candidate.start_ns - BASELINE_REACH_NS, trainers)] or found
+        shares = {} if found[-1] == process else _shares_of_children(found[-1], candidate.start_ns, world)
+        worker = max(shares, key=lambda one: shares[one] * (2 if one in found else 1), default=process)
+        if shares and _is_launcher(found[-1], worker, candidate, world):
+            return worker
         if found[0] == process and _is_active(process, end_ns, trainers):
             found = [one for one in found if one == process or not _is_launcher(one, process, candidate, world)]
-    found = found or [process]
-    shares = {} if found[-1] == process else _shares_of_children(found[-1], candidate.start_ns, world)
-    worker = max(shares, key=lambda one: shares[one] * (2 if one in found else 1), default=process)
-    return worker if shares and _is_launcher(found[-1], worker, candidate, world) else found[-1]
+    return (found or [process])[-1]
 
 
 def _shares_of_children(process: ProcessKey, until_ns: int, world: World) -> dict[ProcessKey, float]:
