@@ -884,6 +884,31 @@ def test_workers_of_a_launcher_train_themselves(
     assert seconds(found) == pytest.approx(stall, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("lives", "waits", "mode", "stall"),
+    [
+        ((0.5, FOR_SECONDS), (0.7, FOR_SECONDS), Mode.ASYNC, 0.0),
+        ((0.5, FOR_SECONDS), (7.0, 9.2), Mode.SYNC, 2.0),
+        ((4.0, 9.8), (4.2, 9.8), Mode.SYNC, 5.6),
+    ],
+)
+def test_who_waits_while_its_other_child_trains_is_a_launcher(
+    lives: tuple[float, float], waits: tuple[float, float], mode: Mode, stall: float
+) -> None:
+    """A daemon writes. Who trained itself and has a data loader is blocked, and who starts two children to save."""
+    stage = Stage(trace=True)
+    parent, writer, other = stage.process(), forked(stage, *lives), forked(stage, lives[0] + 0.1, lives[1])
+    stage.write(writer, "/ckpt/step_1.pt", 7.2, 2.0, 200 * MIB)
+    stage.extra += [*times(parent, (waits,)), *met(parent, 61, *waits)]
+    stage.extra += [
+        *times(writer, ((lives[0], FOR_SECONDS),)),
+        *times(other, ((0.0, lives[0]), (lives[1], FOR_SECONDS))),
+    ]
+    (found,) = detect(stage)
+
+    assert (found.mode, seconds(found)) == (mode, pytest.approx(stall, abs=0.2))
+
+
 @pytest.mark.parametrize("trace", [True, False])
 def test_who_joins_a_child_that_it_starts_for_each_save_is_no_launcher(*, trace: bool) -> None:
     """It computes before it writes and after, as a check does; no save of its job was in the life of the second one."""

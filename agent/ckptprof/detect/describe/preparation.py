@@ -21,10 +21,7 @@ _EARLY_WEIGHT = 4  # of training a third is early, of a preparation less than a 
 
 
 class Profile:
-    """The profiled samples around one save: for how long the thread was at each place soon after saves, as a tree.
-
-    Against the rest of the time, and that of the saves.
-    """
+    """The profiled samples around one save, as a tree of calls: its time at each place soon after saves, and else."""
 
     def __init__(self, samples: Sequence[StackSample], save: Span, others: Sequence[Span]) -> None:
         """Take `samples` of a profile, by time; `save`: its first and last byte; `others`: other saves of its job."""
@@ -42,9 +39,16 @@ class Profile:
         until = [*(start_ns for start_ns, _ in saves), saves[-1][1] + 9 * CONCURRENT_NS]
         early = [(low_ns, low_ns + (high_ns - low_ns) // 3) for low_ns, high_ns in zip(since, until, strict=True)]
         last = self._places[-1][0] + self._interval_ns, ()
-        for (at_ns, place), (next_ns, next_place) in pairwise([*self._places, last]):
-            span = at_ns, next_ns if place == next_place else min(next_ns, at_ns + self._interval_ns)
+        spans = [
+            (place, (at_ns, next_ns if place == next_place else min(next_ns, at_ns + self._interval_ns)))
+            for (at_ns, place), (next_ns, next_place) in pairwise([*self._places, last])
+        ]
+        after_ns = sum(overlap_ns(span, early[1:]) for place, span in spans if not is_parked(place[::-1]))
+        # the start may fill all of the first early third: that gap counts for no more than is known after saves
+        late_ns = until[0] - early[0][1]
+        for place, span in spans:
             weight = (_EARLY_WEIGHT + 1) * overlap_ns(span, early) + overlap_ns(span, saves) - length([span])
+            weight = weight * min(late_ns, 2 * after_ns) // late_ns if span[0] < until[0] else weight
             for depth, frame in enumerate(place):
                 self._calls[place[:depth]][frame] += weight
                 self._functions[frame[:2]] += weight
