@@ -54,7 +54,7 @@ ckptprof report --since 2h --job 'train*'
 # What did each failure cost?
 ckptprof report --restarts
 # Which saves are ever read, and how old do they get?
-ckptprof report --reads --since 7d
+ckptprof report --reads
 # A page to view or mail
 ckptprof report --html report.html
 # Several nodes together, from copies of their databases

@@ -192,9 +192,8 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
     rest = sum(one.seconds for one in every[len(ordered) :])
-    if rest:
-        where = "--all" if least else "--json"
-        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more: {where} has them")
+    if rest and not least:
+        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more: --json has them")
     return lines
 
 

@@ -93,7 +93,7 @@ def test_a_job_that_was_killed(db: str, capsys: pytest.CaptureFixture[str]) -> N
 
     (job,) = body["jobs"]
     assert (job["killed_ns"], job["saves_left"]) == (BEGIN_NS + 56 * SECOND, 2)
-    assert "for lack of memory, 16.0 s after the start of save 8" in out
+    assert "for lack of memory, 16.0 s after the start of save 8" in " ".join(out.split())
     assert "Forecast" not in out
 
 
