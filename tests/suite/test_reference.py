@@ -57,3 +57,21 @@ def test_the_manual_has_each_exit_code_and_variable() -> None:
     assert set(re.findall(r"^\.B (CKPTPROF_\w+)", manual, re.MULTILINE)) == (
         {name for text in sources for name in VARIABLE.findall(text)} - NO_USERS
     )
+
+
+@pytest.mark.parametrize("page", ["benchmarks", "reliability"])
+def test_each_command_of_a_figure_can_be_typed(page: str) -> None:
+    """Its file or its target of make is there, and has the options."""
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    commands = re.findall(r"`(?:[A-Z_]+=\S+ |unshare --mount )*((?:python|pytest|make) [^`]+)`", text)
+    programs = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py"))
+
+    assert len(commands) > 2
+    for command in commands:
+        program, *words = command.removeprefix("python -m ").split()
+        if program == "make":
+            assert words[0] in targets, command
+            continue
+        assert (ROOT / words[0]).exists(), command
+        assert [word for word in words if word.startswith("--") and f'"{word}"' not in programs] == [], command
