@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import random
 import subprocess
@@ -29,7 +28,7 @@ from ckptprof.errors import StoreError
 from ckptprof.fleet import files, reading
 from ckptprof.fleet.files import FleetFiles
 from ckptprof.fleet.questions import FleetDatabase, node_state
-from ckptprof.model import Status, Watched
+from ckptprof.model import Status
 
 MIDNIGHT_S = 13 * 3600 + 600.0  # its first save is twenty minutes before a UTC midnight
 TRAIN = Job(
@@ -401,26 +400,3 @@ def test_without_an_extra_its_command_is_named(missing: str, words: list[str], e
     assert done.returncode == 2
     assert missing in done.stderr
     assert f"pip install 'ckptprof[{extra}]'" in done.stderr
-
-
-def test_a_dump_of_a_server_is_taken_along(store: FleetFiles, nodes: list[NodeRecord], tmp_path: Path) -> None:
-    """As `psql` copies what nodes had shipped to PostgreSQL; nodes that ship again count once."""
-    dump = tmp_path / "fleet.csv"
-    with dump.open("w", newline="") as file:
-        lines = csv.writer(file)
-        lines.writerow(["node", "revision", "first_start_ns", "detail"])
-        for record in nodes:
-            for one in record.checkpoints:
-                lines.writerow([record.host, 1, one.start_ns, msgspec.json.encode(one).decode()])
-    program = Path(__file__).parents[2] / "examples" / "fleet_from_postgres.py"
-    done = subprocess.run([sys.executable, program, dump, store.url], capture_output=True, text=True, check=True)
-
-    assert done.stdout == "71 checkpoints written\n"
-    found = fleet_answers(store, tmp_path)[0]
-    expected = of_databases(
-        [msgspec.structs.replace(one, watched=Watched(start_ns=None, end_ns=None)) for one in nodes]
-    )
-    assert found["cost"] == expected["cost"]
-    assert found["stragglers"] == expected["stragglers"]
-    put(store, nodes)
-    assert fleet_answers(store, tmp_path) == (of_databases(nodes), [])
