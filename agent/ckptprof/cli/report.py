@@ -170,7 +170,7 @@ def _restarts(reader: StoreReader, query: CheckpointQuery) -> _View:
 
     report = reader.report(query)
     jobs = tuple(find_restarts(report.checkpoints, reader.lives, report.watched.gaps))
-    hint = "a restart is a restore of a recorded save, after the processes of its job ended"
+    hint = "a restart is a restore of a recorded save, after its job ended, by processes that save later"
     missing = NothingFoundError(f"no restart among {len(report.checkpoints):,} checkpoints", hint=hint)
     return plan.RestartsDocument(host=report.host, watched=report.watched, jobs=jobs), plan.render_restarts, missing
 
