@@ -330,7 +330,7 @@ def _totals(job: JobRestarts) -> list[tuple[str, str]]:
     pairs = [("Restarts", f"{units.count(number_of)} in {units.seconds(job.observed_seconds)}, planned ones included")]
     if job.unsaved:
         restores = units.plural(job.unsaved, "restore")
-        pairs.append(("Not counted", f"{restores} without a save after it: evaluation, or a restart that failed"))
+        pairs.append(("Not counted", f"{restores} without a later save: evaluation, or a restart that failed"))
     if known < number_of:
         pairs.append(("Unknown", f"when the job ended before {units.count(number_of - known)} of them"))
     if known:
