@@ -82,11 +82,21 @@ def test_each_phase_of_a_restart() -> None:
     assert not one.in_gap
 
 
-def test_evaluation_beside_the_restarted_job() -> None:
-    """It reads a save before the job saves again."""
-    (job,) = found(*KILLED, restore(300, 200, 7, job="eval.py-7"), lives={**LIVES, 7: (190.0, 210.0)})
+@pytest.mark.parametrize(
+    ("evaluated", "life", "unsaved"),
+    [
+        (restore(300, 200, 7, job="eval.py-7"), (190.0, 210.0), 0),  # before the job saves again
+        (restore(500, 420, 7, job="eval.py-7"), (410.0, 430.0), 0),
+        (restore(500, 420, 7), (410.0, 430.0), 1),
+        (restore(300, 155, 7), (150.0, 400.0), 1),  # alive when the job saves, by a process that restored, too
+    ],
+)
+def test_evaluation_beside_the_restarted_job(evaluated: Checkpoint, life: tuple[float, float], unsaved: int) -> None:
+    """No save follows; only that by the job's own program may have been a restart that failed."""
+    (job,) = found(*KILLED, evaluated, lives={**LIVES, 7: life})
 
-    assert [one.resumed_ns for one in job.restarts] == [at(195)]
+    assert [(one.restores, one.resumed_ns) for one in job.restarts] == [((180,), at(195))]
+    assert job.unsaved == unsaved
 
 
 def test_share_of_time_well_used() -> None:
@@ -116,37 +126,16 @@ def test_what_was_not_observed_is_unknown() -> None:
     assert (other.resumed_ns, other.warming_seconds, other.down_seconds) == (None, None, 53.0)
 
 
-@pytest.mark.parametrize("pids", [(2, 3), (2, 3, 4)])
-def test_restores_by_the_program_before_the_one_that_saves(pids: tuple[int, ...]) -> None:
+def test_restores_by_the_program_before_the_one_that_saves() -> None:
     """Evaluation, or restarts that failed: not counted, and the job was down until the last one."""
-    lives = {1: LIVES[1], 2: (160.0, 250.0), 3: (255.0, 300.0 if 4 in pids else 500.0), 4: (310.0, 500.0)}
-    seconds = dict(zip(pids, (180.0, 270.0, 320.0), strict=False))
-    later = (save(400, 340, pids[-1]), save(500, 392, pids[-1]))
-    (job,) = found(*KILLED[:3], *(restore(300, seconds[pid], pid) for pid in pids), *later, lives=lives)
+    lives = {1: LIVES[1], 2: (160.0, 250.0), 3: (255.0, 300.0), 4: (310.0, 500.0)}
+    tried = (restore(300, 180, 2), restore(300, 270, 3), restore(300, 320, 4))
+    (job,) = found(*KILLED[:3], *tried, save(400, 385, 4), save(500, 437, 4), lives=lives)
     (one,) = job.restarts
 
-    assert (one.save, one.restores, job.unsaved) == (104, (round(seconds[pids[-1]]),), len(pids) - 1)
-    assert (one.redone_seconds, one.ended_ns) == (24.0, at(130))
-    resumed = {270.0: 290.0, 320.0: 323.0}[seconds[pids[-1]]]  # 323: as the restore ends
-    assert (one.resumed_ns, one.down_seconds) == (at(resumed), resumed - 130)
-
-
-@pytest.mark.parametrize("job", ["train.py", "eval.py"])
-def test_evaluation_after_a_restarted_job(job: str) -> None:
-    """No save follows; only that by the job's own program may have been a restart that failed."""
-    evaluated = restore(500, 420, 7, job=f"{job}-7")
-    (one,) = found(*KILLED, evaluated, lives={**LIVES, 7: (410.0, 430.0)})
-
-    assert [each.restores for each in one.restarts] == [(180,)]
-    assert one.unsaved == (job == "train.py")
-
-
-def test_evaluation_by_the_program_that_is_alive_when_the_restarted_job_saves() -> None:
-    """It read before the restart did: the save is that of the process that restored, too."""
-    lives = {**LIVES, 7: (150.0, 400.0)}
-    (job,) = found(*KILLED[:3], restore(300, 155, 7), *KILLED[3:], lives=lives)
-
-    assert ([one.restores for one in job.restarts], job.unsaved) == ([(180,)], 1)
+    assert (one.save, one.restores, job.unsaved) == (104, (320,), 2)
+    assert (one.redone_seconds, one.ended_ns, one.resumed_ns) == (24.0, at(130), at(335))
+    assert (one.waiting_seconds, one.down_seconds) == (180.0, 205.0)
 
 
 @pytest.mark.parametrize(("second", "restarts"), [(1, 2), (2, 1)])
