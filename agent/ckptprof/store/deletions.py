@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from sqlite3 import Connection
 
 MAX_SAVES = 1000  # the newest
-# Of checkpoints from one id to another; `is_own`: at or below the path of the checkpoint
-FILES = """
-    SELECT c.id, c.kind, c.path, c.end_ns, s.path AS file, sum(s.bytes) AS size,
-        s.path = c.path OR instr(s.path, c.path || '/') = 1 AS is_own
-    FROM checkpoints AS c JOIN streams AS s ON s.checkpoint_id = c.id WHERE c.id BETWEEN ? AND ? GROUP BY c.id, s.path
+_LARGEST_FILES = """
+    SELECT c.id, c.path, c.end_ns, s.path, max(s.bytes)
+    FROM checkpoints AS c JOIN streams AS s ON s.checkpoint_id = c.id
+    WHERE c.id IN (SELECT id FROM checkpoints WHERE kind = 'save' ORDER BY id DESC LIMIT ?)
+        AND (s.path = c.path OR instr(s.path, c.path || '/') = 1)
+    GROUP BY c.id ORDER BY c.end_ns
 """
-_FIRST = "SELECT id FROM checkpoints WHERE kind = 'save' ORDER BY id DESC LIMIT 1 OFFSET ?"
-_LARGEST = (
-    f"SELECT id, path, end_ns, file, max(size) FROM ({FILES}) WHERE is_own AND kind = 'save' GROUP BY id ORDER BY 3"  # noqa: S608 # our own
-)
 _SET = """
     UPDATE checkpoints SET moments = json_set(moments, '$.deleted_ns', ?)
     WHERE id = ? AND json_extract(moments, '$.deleted_ns') IS NULL
@@ -35,7 +31,6 @@ def deletion_ns(largest: str, path: str, end_ns: int, deleted: Mapping[str, int]
 def put_deletions(connection: Connection, deleted: Mapping[str, int]) -> None:
     """Record the deletion of the newest save of each file that was deleted."""
     last_ns = max(deleted.values(), default=0)
-    (first,) = connection.execute(_FIRST, (MAX_SAVES - 1,)).fetchone() or (0,)
-    newest = {row[3]: row for row in connection.execute(_LARGEST, (first, sys.maxsize)) if row[2] <= last_ns}
+    newest = {row[3]: row for row in connection.execute(_LARGEST_FILES, (MAX_SAVES,)) if row[2] <= last_ns}
     found = ((deletion_ns(file, path, end_ns, deleted), key) for key, path, end_ns, file, _ in newest.values())
     connection.executemany(_SET, [row for row in found if row[0] is not None])

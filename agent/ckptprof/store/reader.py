@@ -20,7 +20,6 @@ from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Interval, Report, Session
 from ckptprof.store.checkpoint_rows import decode_checkpoint, get_pending, get_sessions, recorded_spans
 from ckptprof.store.connection import check_file, log_bytes, open_reader, snapshot
-from ckptprof.store.deletions import FILES
 from ckptprof.store.location import (
     SERVICE_DATABASE,
     is_service_running,
@@ -162,7 +161,11 @@ class StoreReader:
         First those at or below the path of the checkpoint, the largest before the others.
         """
         found: dict[int, list[str]] = {}
-        query = f"SELECT id, file FROM ({FILES}) ORDER BY id, is_own DESC, size DESC, file"  # noqa: S608 # our own
+        query = (
+            "SELECT c.id, s.path FROM streams AS s JOIN checkpoints AS c ON c.id = s.checkpoint_id"
+            " WHERE c.id BETWEEN ? AND ? GROUP BY 1, 2"
+            " ORDER BY 1, s.path != c.path AND instr(s.path, c.path || '/') != 1, sum(s.bytes) DESC, 2"
+        )
         with self._snapshot() as raw:
             for key, path in raw.execute(query, (first, last)):
                 found.setdefault(key, []).append(str(path))
