@@ -352,8 +352,7 @@ def _write_state_hash(key: FileKey, fact: FileFact) -> int:
 def _is_continued_by(found: Transfer, other: Transfer) -> bool:
     if other.before_ns > found.last_ns + CONCURRENT_NS:
         return False
-    later = other.span[1] >= found.last_ns
-    return later and (not other.samples or other.samples[0].position >= found.size)
+    return other.span[1] >= found.last_ns and (not other.samples or other.samples[0].position >= found.size)
 
 
 def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iterable[Transfer]) -> bool:

@@ -149,9 +149,7 @@ class Removals(Bounded[str, Removal]):
     def removed_ns(self, path: str, since_ns: int) -> int | None:
         """Return when a path was deleted after `since_ns`; None: it was not, or its folder is a guess."""
         removal = self.get(path)
-        if removal is None or removal.is_guessed or removal.at_ns <= since_ns:
-            return None
-        return removal.at_ns
+        return None if removal is None or removal.is_guessed or removal.at_ns <= since_ns else removal.at_ns
 
     def last_removal_ns(
         self, shapes: frozenset[str], excluded: frozenset[str], start_ns: int, end_ns: int, job: str
