@@ -384,8 +384,7 @@ def _is_only_writeback(fact: FileFact, known: FileFact) -> bool:
 
 def _predates(fact: FileFact, transfer: Transfer, clock: RecordingClock) -> bool:
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # no program sets the second one back
-    slack_ns = 1_000_000_000 if is_coarse(fact) else STAMP_TOLERANCE_NS
-    return touched_ns < transfer.before_ns - slack_ns
+    return touched_ns < transfer.before_ns - (1_000_000_000 if is_coarse(fact) else STAMP_TOLERANCE_NS)
 
 
 def _group_by_file(transfers: Iterable[Transfer], files: Collection[FileKey]) -> Claims:

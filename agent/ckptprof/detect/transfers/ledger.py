@@ -213,13 +213,12 @@ class Ledger:
         for one in transfers:
             if one.writes:
                 yield one, one.span, one.stored_size
-                continue
-            if one.is_mapped or one.operations is not None:
-                continue
-            first_ns, last_ns = one.span
-            opened_ns = self._openings.opened_between(one.file, first_ns, one.first_ns + STAMP_TOLERANCE_NS)
-            first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
-            if one.samples and one.samples[-1].position == 0:  # nothing was read by then
-                first_ns = one.last_ns
-            span = first_ns, max(last_ns, first_ns + 1)
-            yield one, span, estimate_bytes(one, self._histories[one.process], span) if one.samples else one.size
+            elif not one.is_mapped and one.operations is None:
+                first_ns, last_ns = one.span
+                opened_ns = self._openings.opened_between(one.file, first_ns, one.first_ns + STAMP_TOLERANCE_NS)
+                first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
+                if one.samples and one.samples[-1].position == 0:  # nothing was read by then
+                    first_ns = one.last_ns
+                span = first_ns, max(last_ns, first_ns + 1)
+                size = estimate_bytes(one, self._histories[one.process], span) if one.samples else one.size
+                yield one, span, size

@@ -20,7 +20,6 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import FileOpening, FileOpenings
 from ckptprof.detect.transfers.recent_files import SavedFiles
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.world import World
 
 
@@ -49,9 +48,7 @@ def find_unobserved_reads(
             readers.update(process for process in world.histories if world.may_restore(process))
         ledger = ledger or Ledger(world.histories, openings, [*explained, *found])
         reader = _find_reader(opening, readers, world, ledger)
-        if reader is None:
-            continue
-        if _were_read(_alike(opening, world.histories[reader.process], openings, known), readers, ledger):
+        if reader is not None and _were_read(_alike(opening, reader, world, openings, known), readers, ledger):
             found.append(reader)
             known.add(reader)
             ledger.add(reader)
@@ -113,15 +110,14 @@ def _find_reader(opening: FileOpening, readers: Iterable[ProcessKey], world: Wor
 
 
 def _alike(
-    opening: FileOpening, history: ProcessHistory, openings: FileOpenings, known: _ExplainedTransfers
+    opening: FileOpening, reader: Transfer, world: World, openings: FileOpenings, known: _ExplainedTransfers
 ) -> list[FileOpening]:
     """Return this and what else was open in the same intervals of the counters, as large, and without a known reader.
 
     Not what was open for too short a time, unless this was, too.
     """
-    from_ns, closed_ns = opening.opened_ns - STAMP_TOLERANCE_NS, opening.closed_ns or 0
-    around = history.between(from_ns, closed_ns)
-    first_ns, last_ns = min(from_ns, around[0].start_ns), max(closed_ns, around[-1].end_ns)
+    around = world.histories[reader.process].between(reader.first_ns - STAMP_TOLERANCE_NS, reader.last_ns)
+    first_ns, last_ns = min(reader.first_ns, around[0].start_ns), max(reader.last_ns, around[-1].end_ns)
     return [
         other for other in takewhile(lambda one: one.opened_ns >= first_ns - POLL_INTERVAL_NS, reversed(openings))
         if other.opened_ns <= last_ns and first_ns <= (other.closed_ns or 0) and not other.was_written
