@@ -10,10 +10,13 @@ from tests.detect.stage import MIB, SECOND_NS
 
 from ckptprof.detect.tolerances import MAX_FILES
 from ckptprof.detect.transfers.edges import estimate_read_edges
+from ckptprof.detect.transfers.estimates import TransferEstimates
 from ckptprof.detect.transfers.model.position_samples import PositionSample
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import FileOpenings
-from ckptprof.detect.transfers.recent_files import SavedFiles
+from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
+from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
+from ckptprof.detect.transfers.recent_files import RecentTransfers, SavedFiles
 from ckptprof.detect.transfers.unobserved_reads import find_unobserved_reads
 from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.detect.world.thread_histories import ThreadHistories
@@ -232,6 +235,26 @@ def test_what_a_process_loads_of_libraries_and_modules_is_no_file_that_somebody_
         history.observe(round(at_s * SECOND_NS), round((at_s - 0.1) * SECOND_NS), io, stat, 100)
 
     assert len(openings(history).unexplained(20 * SECOND_NS, [])) == credited_to
+
+
+@pytest.mark.parametrize(
+    ("waited", "loads_models", "position", "read_bytes"),
+    [(True, False, 0, 0), (False, False, 0, SIZE), (True, True, 0, SIZE), (True, False, MIB, SIZE)],
+)
+def test_what_a_child_read_is_not_of_a_file_that_its_parent_has_open(
+    *, waited: bool, loads_models: bool, position: int, read_bytes: int
+) -> None:
+    """A driver syncs a save after the evaluation that it waited for; who loads models may read by pread(2)."""
+    history, at_ns = reader(SIZE), 10 * SECOND_NS
+    if waited:
+        history.add_child_counters(at_ns + SECOND_NS // 10, ProcessIo(101, 1, 0, 0, 0, 0, 0, 0, 0))
+    world = observed({(100, 1): history}, trainers=(100,) if loads_models else ())
+    openings, traced = FileOpenings(), TracedTransfers()
+    recent = RecentTransfers(PolledTransfers(world, openings), traced)
+    stream = Transfer((100, 1), (1, 7), writes=False, path=PATH, first_ns=at_ns, last_ns=at_ns + SECOND_NS // 5,
+                      before_ns=at_ns, samples=[PositionSample(at_ns + 1, position, SIZE)], size=SIZE)  # fmt: skip
+
+    assert TransferEstimates(world, openings, traced, recent)._estimate_polled(stream)[2] == read_bytes
 
 
 def test_what_was_asked_of_an_opening_is_not_forgotten_with_the_answer() -> None:

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from ckptprof.detect.tolerances import (
     CONCURRENT_NS,
     LATE_COUNTER_NS,
+    LATE_TICK_NS,
     LITTLE_SHARE,
     PATIENCE_NS,
     SIGNIFICANT_BYTES,
@@ -44,6 +45,7 @@ from ckptprof.detect.transfers.recent_files import RecentTransfers, grown_span
 from ckptprof.detect.transfers.staging import merge_staging_files
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes, leaping_read_bytes, mapped_openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.process_counters import ProcessInterval
 from ckptprof.detect.world.spans import OverlapWeights, Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.file_formats import COMPRESSED, identify_format
@@ -166,7 +168,17 @@ class TransferEstimates:
             edges = estimate_write_edges(transfer, history, self._world, self._openings)
         else:
             edges = estimate_read_edges(transfer, history, self._openings, self._world.threads)
+            if self._may_be_of_child(transfer, history.between(*edges)):
+                return NO_ESTIMATE
         return *edges, estimate_bytes(transfer, history, edges)
+
+    def _may_be_of_child(self, transfer: Transfer, around: Sequence[ProcessInterval]) -> bool:
+        """Recognise a file that was open without being read, while the counters of an ended child were added."""
+        if not around or transfer.is_mapped or any(sample.position for sample in transfer.samples):
+            return False
+        span = around[0].start_ns - LATE_TICK_NS, around[-1].end_ns + LATE_TICK_NS
+        has_waited = self._world.histories[transfer.process].had_child_exit(*span)
+        return has_waited and not self._world.may_restore(transfer.process)
 
     def _inputs_of(self, transfer: Transfer) -> int | None:
         """Return a hash of final inputs of an estimate: counted, or stamped long enough ago. None: others matter.
