@@ -154,9 +154,8 @@ class TransferEstimates:
                 by_file.setdefault(one.file, []).append(one)
             self._mapped_bytes[process] = all_weights, by_file
         all_weights, by_file = self._mapped_bytes[process]
-        file_weights = OverlapWeights(
-            ((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in by_file.get(transfer.file, ())
-        )
+        same = by_file.get(transfer.file, ())
+        file_weights = OverlapWeights(((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in same)
         window = edges[0], edges[1] + 1
         return all_weights.weight(window) - file_weights.weight(window)
 
@@ -226,15 +225,11 @@ class TransferEstimates:
         A server may get the data as late as in close(2), and report the size later: earlier sizes are no evidence. If
         the calls of a process are counted, a file without a counted call is empty.
         """
-        if not transfer.writes or transfer.is_mapped:
-            return 0
-        if self._traced.has_transfers(transfer.process):
+        if not transfer.writes or transfer.is_mapped or self._traced.has_transfers(transfer.process):
             return 0
         fact, closing = transfer.fact, self._world.threads.state_end_ns(transfer.process, "close", transfer.last_ns)
         closed_ns = max(transfer.closed_ns or transfer.last_ns, closing or 0)  # its descriptor is gone before its data
-        if fact is not None and (fact.size or transfer.fact_at_ns >= closed_ns):
-            return 0
-        if transfer.size:
+        if transfer.size or (fact is not None and (fact.size or transfer.fact_at_ns >= closed_ns)):
             return 0
         history = self._world.histories[transfer.process]
         written = history.wrote_bytes(transfer.before_ns - CONCURRENT_NS, transfer.span[1])
@@ -320,8 +315,7 @@ class _GrownFiles:
             self._by_process[process] = self._recent.grown_weights(process)
         remaining = written - self._by_process[process].weight(span)
         remaining -= OverlapWeights(grown_span(one) for one in self._sized if one.process == process).weight(span)
-        transfer.set_size(
-            remaining if remaining >= max(SIGNIFICANT_BYTES, LITTLE_SHARE * written) else 0, reported=False
-        )
+        is_large = remaining >= max(SIGNIFICANT_BYTES, LITTLE_SHARE * written)
+        transfer.set_size(remaining if is_large else 0, reported=False)
         if transfer.size:
             self._sized.append(transfer)

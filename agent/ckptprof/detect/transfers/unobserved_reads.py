@@ -35,9 +35,8 @@ def find_unobserved_reads(
     known: _ExplainedTransfers | None = None
     ledger: Ledger | None = None
     for opening in openings:
-        if opening.is_attributed or opening.was_written or opening.size < SIGNIFICANT_BYTES:
-            continue
-        if now_ns - opening.opened_ns < POLL_INTERVAL_NS:
+        is_due = not opening.is_attributed and now_ns - opening.opened_ns >= POLL_INTERVAL_NS
+        if not is_due or opening.was_written or opening.size < SIGNIFICANT_BYTES:
             continue
         opening.is_attributed = True
         known = known or _ExplainedTransfers(explained)
