@@ -112,7 +112,12 @@ def _is_alone(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True)
 def _as_a_new_command() -> Iterator[None]:
-    """Forget after each test what a command that it ran in this process has set for all that the command prints."""
+    """Forget after each test what a command that it ran in this process has set for all that the command prints.
+
+    Nor does a test see the width, or the database, that the caller's shell or another test has in the environment.
+    """
+    for name in ("COLUMNS", "LINES", "CKPTPROF_DB"):
+        os.environ.pop(name, None)
     yield
     hints.set_databases()
     units.choose("decimal")

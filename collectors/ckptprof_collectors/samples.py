@@ -764,6 +764,7 @@ class FileLifeEvent(msgspec.Struct, frozen=True, array_like=True, tag="life", gc
     path: str | None  # as its process sees it, absolute if it could be resolved
     new_path: str | None = None  # renamed
     error: int | None = None  # errno of a sync or a close that failed
+    is_guessed: bool = False  # the folder is that of the newest file of that name which the process used
 
 
 class SocketTraffic(msgspec.Struct, frozen=True, array_like=True, tag="socket-traffic", gc=False):
@@ -928,8 +929,7 @@ NOT_COUNTED: dict[type, str] = {
     ),
     **dict.fromkeys(
         (ClockSample, FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity,
-         GpuDirectSample),
-        "the measures of a checkpoint have what it did meanwhile",
+         GpuDirectSample), "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(
         (ThreadTime, ThreadSample, StackSample, GpuUse, DirtyPause, CgroupMemory),

@@ -164,8 +164,11 @@ def in_a_terminal(answer: bytes, arguments: Sequence[str]) -> tuple[int, str]:
     """Run the command with a terminal for all its streams, answer when asked, and return its code and what it said."""
     pid, fd = pty.fork()
     if pid == 0:
-        os.environ.update(TERM="xterm", COLUMNS="80", NO_COLOR="1")
-        os.execv(PROGRAM[0], [*PROGRAM, "ceiling", *arguments])  # noqa: S606 # no shell
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80", "NO_COLOR": "1"}
+        try:
+            os.execve(PROGRAM[0], [*PROGRAM, "ceiling", *arguments], environment)  # noqa: S606 # no shell
+        finally:
+            os._exit(127)  # else it would run the other tests, too
     said = b""
     while True:
         try:

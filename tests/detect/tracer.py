@@ -54,12 +54,13 @@ def sizes(size: int, call_bytes: int) -> tuple[tuple[int, int, int], ...]:
 
 
 def life(kind: str, at_s: float, pid: int = 100, *, inode: int | None = 7, duration_s: float | None = None,
-         path: str | None = None, new_path: str | None = None) -> FileLifeEvent:  # fmt: skip
+         path: str | None = None, new_path: str | None = None, is_guessed: bool = False) -> FileLifeEvent:  # fmt: skip
     """Return one event."""
     return FileLifeEvent(
         at_ns=mono(at_s), kind=kind, pid=pid, start_ticks=pid * 10, tid=pid,
         device=None if inode is None else DEVICE, inode=inode,
         duration_ns=None if duration_s is None else round(duration_s * SECOND_NS), path=path, new_path=new_path,
+        is_guessed=is_guessed,
     )  # fmt: skip
 
 

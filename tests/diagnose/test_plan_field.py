@@ -89,10 +89,11 @@ def _life(begin: int, pid: int) -> list[Checkpoint]:
 
 
 def test_own_restarts_go_before_published_rates() -> None:
-    """Three in the 3,104 s since the first save; what evaluation reads between two saves of one process is none."""
+    """Three in the 3,104 s since the first save; what evaluation reads between two saves, or two processes, is none."""
     lives = [one for n in range(4) for one in _life(n * 1000, pid=100 + n)]
-    read_back = checkpoint(150, kind=Kind.RESTORE, writers=(Writer(pid=7, comm="eval", bytes=10**9),))
-    made = plan(GivenFigures(gpus=8), measure([*lives, read_back]))
+    readers = [(at, (Writer(pid=at, comm="eval", bytes=10**9),)) for at in (150, 2500)]
+    read_back = [checkpoint(at, kind=Kind.RESTORE, writers=writers) for at, writers in readers]
+    made = plan(GivenFigures(gpus=8), measure([*lives, *read_back]))
     assert (made.basis.mttf.value, made.basis.mttf.origin) == (3104 / 3, Origin.MEASURED)
     assert made.basis.mttf.text == "3 restarts in 0.8622 h, planned ones included"
     assert made.rates == ()

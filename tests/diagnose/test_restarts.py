@@ -73,7 +73,7 @@ def test_each_phase_of_a_restart() -> None:
     (job,) = found(*KILLED, lives=LIVES)
     (one,) = job.restarts
 
-    assert (one.job, one.save, one.restore, one.step) == ("train.py-2", 104, 180, 300)
+    assert (one.job, one.save, one.restores, one.step) == ("train.py-2", 104, (180,), 300)
     assert (one.ended_ns, one.started_ns, one.resumed_ns) == (at(130), at(160), at(195))
     assert one.redone_seconds == 24.0  # 104 to 130, without the save
     phases = (one.waiting_seconds, one.starting_seconds, one.restoring_seconds, one.warming_seconds)
@@ -82,11 +82,21 @@ def test_each_phase_of_a_restart() -> None:
     assert not one.in_gap
 
 
-def test_evaluation_beside_the_restarted_job() -> None:
-    """It reads a save before the job saves again."""
-    (job,) = found(*KILLED, restore(300, 200, 7, job="eval.py-7"), lives={**LIVES, 7: (190.0, 210.0)})
+@pytest.mark.parametrize(
+    ("evaluated", "life", "unsaved"),
+    [
+        (restore(300, 200, 7, job="eval.py-7"), (190.0, 210.0), 0),  # before the job saves again
+        (restore(500, 420, 7, job="eval.py-7"), (410.0, 430.0), 0),
+        (restore(500, 420, 7), (410.0, 430.0), 1),
+        (restore(300, 155, 7), (150.0, 400.0), 1),  # alive when the job saves, by a process that restored, too
+    ],
+)
+def test_evaluation_beside_the_restarted_job(evaluated: Checkpoint, life: tuple[float, float], unsaved: int) -> None:
+    """No save follows; only that by the job's own program may have been a restart that failed."""
+    (job,) = found(*KILLED, evaluated, lives={**LIVES, 7: life})
 
-    assert [one.resumed_ns for one in job.restarts] == [at(195)]
+    assert [(one.restores, one.resumed_ns) for one in job.restarts] == [((180,), at(195))]
+    assert job.unsaved == unsaved
 
 
 def test_share_of_time_well_used() -> None:
@@ -116,15 +126,28 @@ def test_what_was_not_observed_is_unknown() -> None:
     assert (other.resumed_ns, other.warming_seconds, other.down_seconds) == (None, None, 53.0)
 
 
-def test_a_job_that_dies_twice_before_it_saves() -> None:
-    """The second time only what it trained since its first step is lost; without a save the program decides."""
-    lives = {**LIVES, 2: (160.0, 250.0), 3: (255.0, 500.0)}
-    ones = (*KILLED[:3], restore(300, 180, 2), restore(300, 270, 3), save(400, 340, 3), save(500, 392, 3))
-    (job,) = found(*ones, lives=lives)
+def test_restores_by_the_program_before_the_one_that_saves() -> None:
+    """Evaluation, or restarts that failed: not counted, and the job was down until the last one."""
+    lives = {1: LIVES[1], 2: (160.0, 250.0), 3: (255.0, 300.0), 4: (310.0, 500.0)}
+    tried = (restore(300, 180, 2), restore(300, 270, 3), restore(300, 320, 4))
+    (job,) = found(*KILLED[:3], *tried, save(400, 385, 4), save(500, 437, 4), lives=lives)
+    (one,) = job.restarts
 
-    assert [(one.save, one.restore) for one in job.restarts] == [(104, 180), (104, 270)]
-    assert [one.redone_seconds for one in job.restarts] == [24.0, 67.0]
-    assert job.restarts[1].resumed_ns == at(290)
+    assert (one.save, one.restores, job.unsaved) == (104, (320,), 2)
+    assert (one.redone_seconds, one.ended_ns, one.resumed_ns) == (24.0, at(130), at(335))
+    assert (one.waiting_seconds, one.down_seconds) == (180.0, 205.0)
+
+
+@pytest.mark.parametrize(("second", "restarts"), [(1, 2), (2, 1)])
+def test_slurm_counts_restarts_that_fail(second: int, restarts: int) -> None:
+    """A run that Slurm started again and that never saved was a restart, not what the next run does first."""
+    runs = [Run(key=f"slurm:/7.{number}", scheduler="slurm", job="7", restart=number) for number in (0, second, 2)]
+    first, tried, again = ({"run": run, "job": "slurm-7"} for run in runs)
+    lives = {**LIVES, 2: (160.0, 190.0), 3: (200.0, 500.0)}
+    twice = (restore(300, 180, 2, **tried), restore(300, 220, 3, **again), save(400, 285, 3, **again))
+    (job,) = found(save(200, 52, 1, **first), save(300, 104, 1, **first), *twice, lives=lives)
+
+    assert (len(job.restarts), job.unsaved) == (restarts, 2 - restarts)
 
 
 def test_a_job_that_starts_over() -> None:
@@ -133,7 +156,7 @@ def test_a_job_that_starts_over() -> None:
     (job,) = found(*KILLED[:3], *again, lives={**LIVES, 1: (-60.0, 130.0)})
     (one,) = job.restarts
 
-    assert (one.save, one.restore, one.step, one.restoring_seconds) == (None, None, 0, None)
+    assert (one.save, one.restores, one.step, one.restoring_seconds) == (None, (), 0, None)
     assert (one.ended_ns, one.started_ns, one.resumed_ns) == (at(130), at(160), at(195))
     assert (one.redone_seconds, one.waiting_seconds, one.warming_seconds) == (174.0, 30.0, 35.0)  # -50 to 130
     assert (one.down_seconds, job.observed_seconds) == (65.0, 349.0)
@@ -172,7 +195,7 @@ def test_a_restore_that_was_not_observed() -> None:
     ones = (*KILLED[:3], save(400, 245, 2, job="train.py-1"), save(500, 297, 2, job="train.py-1"))
     ((one,),) = [job.restarts for job in found(*ones, lives=LIVES)]
 
-    assert (one.save, one.restore, one.step) == (104, None, 300)
+    assert (one.save, one.restores, one.step) == (104, (), 300)
     assert (one.redone_seconds, one.down_seconds, one.resumed_ns) == (24.0, 65.0, at(195))
 
 
@@ -182,7 +205,7 @@ def test_the_save_that_a_restart_goes_on_from_counts() -> None:
     tried = (restore(300, 180, 2), restore(200, 184, 2))
     ((one,),) = [job.restarts for job in found(*KILLED[:3], cut, *tried, *KILLED[4:], lives=LIVES)]
 
-    assert (one.save, one.restore, one.step) == (52, 180, 200)
+    assert (one.save, one.restores, one.step) == (52, (180, 184), 200)
     assert (one.restoring_ns, one.restored_ns) == (at(180), at(187))
     assert one.redone_seconds == 78.0 - 2.0 - 2.0 - 2.0  # 52 to 130, without three saves
 
@@ -197,8 +220,9 @@ def test_the_save_that_a_restart_goes_on_from_counts() -> None:
         ),
         # by a process of the job itself, which was never sampled
         ((*KILLED[:3], restore(300, 180, 2), save(400, 245, 1)), {1: (-20.0, 400.0)}),
-        # after the end of the job
+        # after the end of the job, by its program or another
         ((*KILLED[:3], restore(300, 180, 2, job="eval.py-2")), LIVES),
+        ((*KILLED[:3], restore(300, 180, 2)), LIVES),
         # fine-tuning, by the same program
         ((*KILLED[:3], restore(300, 180, 2), save(10, 245, 2, path="/tuned/step_10.pt")), LIVES),
         # of what nobody was seen to save

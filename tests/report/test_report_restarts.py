@@ -21,15 +21,16 @@ from ckptprof.store.writer import StoreWriter
 
 @pytest.fixture
 def db(tmp_path: Path) -> str:
-    """Return the saves 0, 1 and 2 of pids 7 and 8; killed at 24 s, pids 17 and 18 run from 40 s, and restore save 1."""
+    """Return saves 0 to 2 of pids 7 and 8, killed at 24 s; 17 and 18 run from 40 s and restore save 1, as 27 before."""
     path = Path(recorded(tmp_path / "ckptprof.db"))
-    writers = tuple(Writer(pid=17 + rank, comm="python", bytes=1 << 27, rank=rank) for rank in range(2))
-    again = msgspec.structs.replace(save(1), uid="again", kind=Kind.RESTORE, writers=writers, job="train")
-    later = msgspec.structs.replace(save(7), writers=writers, blocked=())
+    evaluator, *writers = (Writer(pid=pid, comm="python", bytes=1 << 27) for pid in (27, 17, 18))
+    again = msgspec.structs.replace(save(1), uid="again", kind=Kind.RESTORE, writers=tuple(writers), job="train")
+    later = msgspec.structs.replace(save(7), writers=tuple(writers), blocked=())
     with closing(StoreWriter(path)) as writer:
-        writer.add_checkpoints(
-            [msgspec.structs.replace(again, start_ns=BEGIN_NS + 45 * SECOND, end_ns=BEGIN_NS + 47 * SECOND), later]
-        )
+        for second, changes in ((30, {"uid": "before", "writers": (evaluator,)}), (45, {})):
+            span = {"start_ns": BEGIN_NS + second * SECOND, "end_ns": BEGIN_NS + (second + 2) * SECOND}
+            writer.add_checkpoints([msgspec.structs.replace(again, **span, **changes)])
+        writer.add_checkpoints([later])
         for pid, first, last in ((7, 0, 24), (8, 0, 26), (17, 40, 72), (18, 41, 72)):
             times = array("q", (BEGIN_NS + second * SECOND for second in range(first, last + 1)))
             start_ns = BEGIN_NS // WINDOW_NS * WINDOW_NS
@@ -47,10 +48,11 @@ def test_what_a_restart_cost(db: str, capsys: pytest.CaptureFixture[str], monkey
 
     assert lines[0] == "What restarts cost train"
     assert lines[1].split(maxsplit=1) == ["Restarts", "1 in 1 min 13 s, planned ones included"]
-    assert lines[2].split(maxsplit=1) == ["Lost", "8.00 s of training redone, 23.0 s without training"]
+    assert lines[2].split()[:6] == ["Not", "counted", "1", "restore", "without", "a"]
+    assert lines[3].split(maxsplit=1) == ["Lost", "8.00 s of training redone, 23.0 s without training"]
     titles = ("ENDED", "REDONE", "DOWN", "WAITING", "START-UP", "RESTORE", "WARM-UP", "FROM SAVE", "STEP")
-    assert re.split("  +", lines[5]) == [*titles]
-    assert re.split("  +", lines[6])[1:] == ["8.00 s", "23.0 s", "16.0 s", "5.00 s", "2.00 s", "0 s", "2", "1"]
+    assert re.split("  +", lines[6]) == [*titles]
+    assert re.split("  +", lines[7])[1:] == ["8.00 s", "23.0 s", "16.0 s", "5.00 s", "2.00 s", "0 s", "2", "1"]
     validate("restarts", body)
     (one,) = body["jobs"][0]["restarts"]
     assert [one[name] for name in ("waiting_seconds", "starting_seconds", "restoring_seconds")] == [16.0, 5.0, 2.0]

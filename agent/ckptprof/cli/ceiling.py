@@ -93,8 +93,7 @@ def command(
     if json:
         output.write(document.dump(rendering.document(found, saved_to=stored_path)))
     else:
-        output.use_units()
-        output.write(rendering.render(found, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
+        output.write(rendering.render(found, **output.layout(no_color=no_color)))
 
 
 def _run_probe(plan: ProbePlan) -> Ceilings:

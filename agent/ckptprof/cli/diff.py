@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -82,9 +83,7 @@ def command(  # each argument is an option of the command line
         output.use_units()
         page.put(render_difference(comparison, zone=output.LocalZone()), name="ckptprof-diff.html")
     else:
-        output.use_units()
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        output.write(diff.render(comparison, width=width, colour=colour, zone=output.LocalZone()))
+        output.write_text(partial(diff.render, comparison), no_color=no_color)
     return fail_conditions.report_conditions(
         comparisons.evaluate(comparison, conditions_given), allow_unknown=allow_unknown
     ) or max(codes)

@@ -45,9 +45,8 @@ def command(
             document.dump(rendering.document(checks, version=__version__, host=platform.node(), is_root=is_root))
         )
     else:
-        output.use_units()
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        whole_text = rendering.render(checks, width=width, colour=colour)
-        output.write(whole_text if whole else rendering.groups(checks, width=width, colour=colour, is_root=is_root))
+        layout = output.layout(no_color=no_color)
+        whole_text = rendering.render(checks, **layout)
+        output.write(whole_text if whole else rendering.groups(checks, **layout, is_root=is_root))
     if rendering.degraded(checks, is_root=is_root):
         raise typer.Exit(DEGRADED)

@@ -140,8 +140,7 @@ def command(  # each argument is an option of the command line
     elif number or question == "nodes":
         from ckptprof.report.cluster.fleet import render  # noqa: PLC0415 # as above
 
-        output.use_units()
-        output.write(render(answer, zone, width=output.terminal_width(), colour=output.use_colour(off=no_color)))
+        output.write(render(answer, zone, **output.layout(no_color=no_color)))
     code = complain(unread)
     if not number and question != "nodes" and code == 0:
         raise NothingFoundError("no checkpoint matches", hint="loosen --since, --job and --kind if given")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.shared.database import (
@@ -55,9 +56,7 @@ def command(  # each argument is an option of the command line
     if json:
         output.write(document.dump(document.report_document(report, hung)))
     elif output.is_terminal():
-        output.use_units()
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        output.write(terminal.table(report, width=width, colour=colour, zone=output.LocalZone()))
+        output.write_text(partial(terminal.table, report), no_color=no_color)
     else:
         output.write(rows.tabbed(report, zone=output.LocalZone()))
     if not report.checkpoints:
@@ -74,9 +73,7 @@ def _several(dbs: Sequence[str | None], query: CheckpointQuery, *, json: bool, n
     if json:
         output.write(document.dump(documents.report_document(found.checkpoints, found.records, found.unread)))
     elif output.is_terminal():
-        output.use_units()
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        output.write(nodes_report.table(found.checkpoints, width=width, colour=colour, zone=output.LocalZone()))
+        output.write_text(partial(nodes_report.table, found.checkpoints), no_color=no_color)
     else:
         output.write(nodes_report.tabs(found.checkpoints, output.LocalZone()))
     return found.conclude()

@@ -9,8 +9,9 @@ import shlex
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone, tzinfo
-from typing import IO, TextIO, cast
+from typing import IO, TextIO, TypedDict, cast
 
 from ckptprof import units
 from ckptprof.report.pictures.chart import ASCII_BLOCKS, BLOCKS
@@ -25,6 +26,13 @@ _PLAIN = str.maketrans(
     {"…": "~", "│": "|", "└": "+", "─": "-", "┴": "+", "▓": "o", "░": "c", "·": "."}
     | dict(zip(BLOCKS, ASCII_BLOCKS, strict=True))
 )
+
+
+class Layout(TypedDict):
+    """What text is rendered for."""
+
+    width: int  # cells
+    colour: bool
 
 
 class LocalZone(tzinfo):
@@ -103,6 +111,21 @@ def write(text: str, stream: TextIO | None = None) -> None:
         text = text.translate(_PLAIN)
     encoding = out.encoding or "ascii"
     out.write(text.encode(encoding, "backslashreplace").decode(encoding))
+
+
+def layout(stream: TextIO | None = None, *, no_color: bool) -> Layout:
+    """Return what text for a stream is rendered for, and use the units of CKPTPROF_UNITS; raises UsageError."""
+    use_units()
+    return {"width": terminal_width(), "colour": use_colour(stream, off=no_color)}
+
+
+def write_text(render: Callable[..., str], *, no_color: bool, pager: bool = False) -> bool:
+    """Render and write a text, with the pager if that is allowed; return whether its first line can still be read."""
+    text = render(**layout(no_color=no_color), zone=LocalZone())
+    if page(text, off=not pager):
+        return True
+    write(text)
+    return fits(text)
 
 
 def page(text: str, *, off: bool = False) -> bool:

@@ -187,9 +187,7 @@ def command(  # each argument is an option of the command line
     if json:
         output.write(document.dump(document.to_document(made)))
     else:
-        output.use_units()
-        colour = output.use_colour(off=no_color)
-        output.write(rendering.render(made, width=output.terminal_width(), colour=colour))
+        output.write(rendering.render(made, **output.layout(no_color=no_color)))
     return code if made.advice is not None else NothingFoundError.exit_code
 
 

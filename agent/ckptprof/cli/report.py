@@ -133,14 +133,14 @@ def command(  # each argument is an option of the command line
         if html_page is not None or chosen:
             raise UsageError(f"{name} covers one node only", hint="give one database with --db")
         found = read_databases(paths, query).with_gpus(gpus)
-        _write_merged(found, whole=whole, json=json, off=no_pager, no_color=no_color)
+        _write_merged(found, whole=whole, json=json, pager=not no_pager, no_color=no_color)
         results = evaluate(found.report)
         code = 0 if any(one.is_met for one in results) and not found.unread else found.conclude()
         return fail_conditions.report_conditions(results, allow_unknown=allow_unknown) or code
     if chosen:
         with read_database(paths[0]) as reader:
             jobs = chosen[0][1](reader, query)
-        return _write_jobs(jobs, json=json, off=no_pager, no_color=no_color)
+        return _write_jobs(jobs, json=json, pager=not no_pager, no_color=no_color)
     with read_database(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
@@ -160,7 +160,7 @@ def command(  # each argument is an option of the command line
             *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
         ]
         render = partial(terminal.render, report, whole=whole, urgent=hangs(hung), remarks=remarks)
-        _write_text(render, off=no_pager, no_color=no_color)
+        output.write_text(render, pager=not no_pager, no_color=no_color)
     return fail_conditions.report_conditions(results, allow_unknown=allow_unknown)
 
 
@@ -170,7 +170,7 @@ def _restarts(reader: StoreReader, query: CheckpointQuery) -> _View:
 
     report = reader.report(query)
     jobs = tuple(find_restarts(report.checkpoints, reader.lives, report.watched.gaps))
-    hint = "a restart is a restore of a recorded save, after the processes of its job ended"
+    hint = "a restart is a restore of a recorded save, after its job ended, by processes that save later"
     missing = NothingFoundError(f"no restart among {len(report.checkpoints):,} checkpoints", hint=hint)
     return plan.RestartsDocument(host=report.host, watched=report.watched, jobs=jobs), plan.render_restarts, missing
 
@@ -205,7 +205,7 @@ def _memory(reader: StoreReader, query: CheckpointQuery) -> _View:
     return memory.MemoryDocument(host=report.host, watched=report.watched, jobs=jobs), memory.render, missing
 
 
-def _write_jobs(found: _View, *, json: bool, off: bool, no_color: bool) -> int:
+def _write_jobs(found: _View, *, json: bool, pager: bool, no_color: bool) -> int:
     from ckptprof.report import document  # noqa: PLC0415 # `--help` does not need it
 
     shown, render, missing = found
@@ -214,11 +214,11 @@ def _write_jobs(found: _View, *, json: bool, off: bool, no_color: bool) -> int:
     if not shown.jobs:
         raise missing
     if not json:
-        _write_text(partial(render, shown.jobs), off=off, no_color=no_color)
+        output.write_text(partial(render, shown.jobs), pager=pager, no_color=no_color)
     return 0
 
 
-def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool, no_color: bool) -> None:
+def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, pager: bool, no_color: bool) -> None:
     from ckptprof.report.cluster import cluster_document, nodes_report  # noqa: PLC0415 # for several databases only
     from ckptprof.report.document import dump  # noqa: PLC0415 # as above
 
@@ -226,16 +226,7 @@ def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool,
     if json:
         output.write(dump(cluster_document.report_document(*nodes)))
     elif found.checkpoints:
-        _write_text(partial(nodes_report.render, *nodes, whole=whole), off=off, no_color=no_color)
-
-
-def _write_text(render: Callable[..., str], *, off: bool, no_color: bool) -> None:
-    """Write for a terminal; `off`: without a pager."""
-    output.use_units()
-    width, colour = output.terminal_width(), output.use_colour(off=no_color)
-    text = render(width=width, colour=colour, zone=output.LocalZone())
-    if not output.page(text, off=off):
-        output.write(text)
+        output.write_text(partial(nodes_report.render, *nodes, whole=whole), pager=pager, no_color=no_color)
 
 
 def _compile_conditions(fail_on: list[str] | None) -> Callable[[Report], list[ConditionResult]]:

@@ -133,15 +133,8 @@ def _write(
         if json:
             output.write(document.dump(document.report_document(report)), stream)
         else:
-            output.use_units()
-            colour = output.use_colour(stream, off=no_color)
-            text = terminal.render(
-                report,
-                width=output.terminal_width(),
-                colour=colour,
-                zone=output.LocalZone(),
-                empty=empty,
-            )
+            layout = output.layout(stream, no_color=no_color)
+            text = terminal.render(report, **layout, zone=output.LocalZone(), empty=empty)
             output.write(f"\n{text}" if target is None else text, stream)
         stream.flush()
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -92,14 +93,9 @@ def command(
         return 0
     output.use_units()
     note = next((one.compared for one in find_outliers([found], others)), "")
-    width, colour = output.terminal_width(), output.use_colour(off=no_color)
-    render = rendering.render if whole else rendering.brief
-    text = render(found, note, width=width, colour=colour, zone=output.LocalZone(), blocks=output.blocks())
-    if output.page(text, off=no_pager or not whole):
-        return 0
-    output.write(text)
-    if whole and not output.fits(text):
-        output.write(rendering.ending(found, width=width, colour=colour))
+    render = partial(rendering.render if whole else rendering.brief, found, note, blocks=output.blocks())
+    if not output.write_text(render, pager=whole and not no_pager, no_color=no_color) and whole:
+        output.write(rendering.ending(found, **output.layout(no_color=no_color)))
     return 0
 
 
@@ -116,9 +112,7 @@ def _several(dbs: Sequence[str | None], identity: str, *, json: bool, no_color: 
     if json:
         output.write(document.dump(documents.checkpoint_document(found)))
     else:
-        output.use_units()
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        output.write(rendering_several.render_checkpoint(found, width=width, colour=colour, zone=output.LocalZone()))
+        output.write_text(partial(rendering_several.render_checkpoint, found), no_color=no_color)
     return several.complain()
 
 

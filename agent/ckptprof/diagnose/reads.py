@@ -1,9 +1,9 @@
 """Who reads a save back, when and for what; which saves are deleted or overwritten before any process reads them.
 
 The model. A restore reads each save that was the newest to write one of its files; of an object store, the newest save
-of its job. It rereads if its processes wrote the save. If they save later, it resumes where a restart begins with it
-(`restarts`), else it branches (fine-tuning). If not, it only reads (evaluation, export). A save is gone when its
-largest file is deleted, or written by a later save.
+of its job. It rereads if its processes wrote the save, resumes if a restart begins with it (`restarts`), else branches
+if they save later (fine-tuning), else only reads (evaluation, export). A save is gone when its largest file is deleted,
+or written by a later save.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def find_reads(
     """
     ordered = sorted(checkpoints, key=lambda one: (one.start_ns, one.id))
     saves = figures.complete(one for one in ordered if one.kind is Kind.SAVE)
-    purposes = _Purposes(ordered, saves, restarts)
+    resumed = {key for job in restarts for one in job.restarts for key in one.restores}
+    last_save_ns = {key: one.start_ns for one in saves for key in (*_processes(one), (one.job, None))}
     written: dict[str, Checkpoint] = {}  # the newest save, by file; in an object store by job
     overwritten_ns: dict[int, int] = {}
     reads: dict[int, list[Read]] = {}  # by the id of the save
@@ -78,7 +79,7 @@ def find_reads(
         sources = {found.id: found for place in places if (found := written.get(place)) is not None}
         if one.kind is Kind.RESTORE or (one.kind is Kind.COPY and one.moments.first_data_ns is None):
             for save in sources.values():
-                reads.setdefault(save.id, []).append(_read(one, save, purposes.of(one, save)))
+                reads.setdefault(save.id, []).append(_read(one, save, _use(one, save, resumed, last_save_ns)))
             continue
         gone = [key for key in sources if files.get(key, ("",))[0] in places]
         overwritten_ns |= dict.fromkeys(gone, one.start_ns)
@@ -96,30 +97,18 @@ def find_reads(
     return sorted(reported, key=lambda one: (-one.unread_bytes, one.job))
 
 
-class _Purposes:
-    """What readers did next."""
-
-    def __init__(
-        self, ordered: Sequence[Checkpoint], saves: Sequence[Checkpoint], restarts: Sequence[JobRestarts]
-    ) -> None:
-        ids = {one.restore for job in restarts for one in job.restarts}
-        self._restarted = {key for one in ordered if one.id in ids for key in _processes(one)}
-        self._last_save_ns = {  # also by the job alone
-            key: one.start_ns for one in saves for key in (*_processes(one), (one.job, None))
-        }
-
-    def of(self, reader: Checkpoint, save: Checkpoint) -> str:
-        """Return the use of a read."""
-        if reader.kind is Kind.COPY:
-            return "copy"
-        processes = _processes(reader)
-        if not processes.isdisjoint(_processes(save)):
-            return "reread"
-        is_restart = not processes.isdisjoint(self._restarted)
-        savers = {*processes, *([(reader.job, None)] if reader.job != save.job or is_restart else [])}
-        if all(self._last_save_ns.get(key, 0) < reader.start_ns for key in savers):
-            return "read"
-        return "resume" if is_restart else "branch"
+def _use(
+    reader: Checkpoint, save: Checkpoint, resumed: Container[int], last_save_ns: Mapping[tuple[str, int | None], int]
+) -> str:
+    if reader.kind is Kind.COPY:
+        return "copy"
+    processes = _processes(reader)
+    if not processes.isdisjoint(_processes(save)):
+        return "reread"
+    if reader.id in resumed:
+        return "resume"
+    savers = {*processes, *([(reader.job, None)] if reader.job != save.job else [])}
+    return "branch" if any(last_save_ns.get(key, 0) >= reader.start_ns for key in savers) else "read"
 
 
 def _read(restore: Checkpoint, save: Checkpoint, use: str) -> Read:

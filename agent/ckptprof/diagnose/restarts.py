@@ -1,9 +1,10 @@
 """What the restarts of a job cost: from the save that it goes on from to the first step after the restore.
 
-The model. A restart is a restore of a save that was recorded, by a process that did not write it, after the processes
-of the job ended. Evaluation is none: the trainer lives on, or the process that restored has ended when the job saves
-again. The saves of a job that was restarted go on under the job's name, or to a path that differs in digits only: else
-it is another job that begins with this one's save (fine-tuning).
+The model. A restart is a restore of a save that was recorded, after the processes of the job ended, by a process that
+saves later or lives when the job saves again. Evaluation is none: the trainer lives on, or no save follows. A restart
+that failed before its first save looks the same, and counts only if Slurm started the job again and none of that run
+saved: else its time belongs to the next restart. The saves of a job that was restarted go on under the job's name, or
+to a path that differs in digits only: else it is another job that begins with this one's save (fine-tuning).
 
 A restart without a restore is a save under the job's name and to its folder, by a new process, after the others ended.
 It goes on from the last save if its step is higher (the restore was not observed), else it starts over from nothing.
@@ -38,7 +39,7 @@ class Restart(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str  # that went on
     save: Count | None  # id of the checkpoint that it went on from
-    restore: Count | None  # id
+    restores: tuple[Count, ...]  # ids
     step: Count | None  # of the save; 0: it started over
     saved_ns: int | None  # epoch nanoseconds, as the next ones: training stopped for the save
     ended_ns: int | None  # last sign of life of the first of its processes that ended
@@ -72,6 +73,7 @@ class JobRestarts(msgspec.Struct, frozen=True, kw_only=True):
     names: tuple[str, ...]  # all, the first one first: one for each launcher
     restarts: tuple[Restart, ...]
     months: tuple[MonthOfRestarts, ...]
+    unsaved: Count  # restores by its program, after it ended, without a later save: evaluation, or failed restarts
     observed_seconds: Amount  # from its first step, as far as recorded, to the end of its last checkpoint
     redone_seconds: Amount  # where observed, as the next one
     down_seconds: Amount
@@ -87,6 +89,7 @@ class _Job:
     starts: list[tuple[Checkpoint, Checkpoint | None]] = field(default_factory=list)
     # restores, each with the save that it reads; saves by new processes, each with the one that they may go on from
     pids: set[int] = field(default_factory=set)
+    unsaved: int = 0  # see JobRestarts
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,7 @@ class _Life:
 
 def find_restarts(checkpoints: Iterable[Checkpoint], lives: LivesOf, gaps: Sequence[Gap] = ()) -> list[JobRestarts]:
     """Return the jobs that were restarted, the one that lost most first; `gaps`: times without a recording."""
-    found = []
-    for job in _jobs(checkpoints):
-        accepted = _restarts(job, lives)
-        if accepted:
-            found.append(_priced(job, accepted, lives, gaps))
+    found = [_priced(job, accepted, lives, gaps) for job in _jobs(checkpoints) if (accepted := _restarts(job, lives))]
     return sorted(found, key=lambda one: (-(one.redone_seconds + one.down_seconds), one.job))
 
 
@@ -190,11 +189,7 @@ def _restarts(job: _Job, lives: LivesOf) -> list[_Life]:
     found: list[_Life] = []
     for event, save in job.starts:
         before = found[-1] if found else None
-        others = (one for one, _ in job.starts if one.kind is Kind.RESTORE and not _pids(one) & _pids(event))
-        until_ns = min((one.start_ns for one in others if one.start_ns > event.start_ns), default=None)
-        later = [one for one in job.saves if one.start_ns >= event.start_ns]
-        own = [one for one in later if until_ns is None or one.start_ns < until_ns or _pids(one) & _pids(event)]
-        next_save = own[0] if own else None
+        next_save = _next_save(job, event, lives)
         if before is not None and before.pids & _pids(event):
             if before.next_save is next_save:  # its second part
                 found[-1] = replace(before, events=(*before.events, event), save=save)
@@ -209,19 +204,31 @@ def _restarts(job: _Job, lives: LivesOf) -> list[_Life]:
         is_alive = processes & _pids(event) or any(end_ns >= event.start_ns for end_ns in ends)
         ended_ns = min((end_ns for end_ns in ends if end_ns >= last_ns), default=None)
         is_ended = event.kind is Kind.RESTORE or (ended_ns is not None and len(ends) == len(processes))
-        if not is_alive and is_ended and _goes_on(job, event, next_save, lives):
+        if is_alive or not is_ended:
+            continue
+        if next_save is not None or _is_rerun(event, (*job.saves, *(one for life in found for one in life.events))):
             found.append(_Life((event,), save, ended_ns, next_save))
+        elif any(_title(one) == _title(event) for one in job.saves):
+            job.unsaved += 1
     return found
 
 
-def _goes_on(job: _Job, event: Checkpoint, next_save: Checkpoint | None, lives: LivesOf) -> bool:
-    """Whether the process that restored trains: it saves, or lives when the job saves, or has the job's program."""
-    if next_save is None:
-        return any(_title(one) == _title(event) for one in job.saves)
-    if _pids(event) & _pids(next_save):
-        return True
-    spans = (lives(pid, next_save.start_ns - _AROUND_NS, next_save.end_ns + _AROUND_NS) for pid in _pids(event))
-    return any(one.end_ns >= next_save.start_ns for each in spans for one in each)
+def _next_save(job: _Job, event: Checkpoint, lives: LivesOf) -> Checkpoint | None:
+    """Return the first save by the processes of an event, or, while they live, by processes without a restore."""
+    restored = {pid for one, _ in job.starts if one.kind is Kind.RESTORE for pid in _pids(one)}
+    later = [one for one in job.saves if one.start_ns >= event.start_ns]
+    own = next((one for one in later if _pids(one) & _pids(event)), None)
+    other = next((one for one in later if restored.isdisjoint(_pids(one))), None)
+    if other is None or (own is not None and own.start_ns <= other.start_ns):
+        return own
+    spans = (lives(pid, other.start_ns - _AROUND_NS, other.end_ns + _AROUND_NS) for pid in _pids(event))
+    return other if any(span.end_ns >= other.start_ns for each in spans for span in each) else own
+
+
+def _is_rerun(event: Checkpoint, others: Iterable[Checkpoint]) -> bool:
+    """Whether Slurm started the job again for a run that has none of the other events."""
+    numbers = {one.run.restart for one in others if one.run is not None and _name(one) == _name(event)}
+    return bool(numbers) and event.run is not None and event.run.restart not in (None, *numbers)
 
 
 def _priced(job: _Job, accepted: Sequence[_Life], lives: LivesOf, gaps: Sequence[Gap]) -> JobRestarts:
@@ -246,6 +253,7 @@ def _priced(job: _Job, accepted: Sequence[_Life], lives: LivesOf, gaps: Sequence
         names=tuple(dict.fromkeys([*(one.job for one in job.saves), restarts[-1].job])),
         restarts=tuple(restarts),
         months=tuple(_month(month, tuple(each)) for month, each in groupby(restarts, _month_of)),
+        unsaved=job.unsaved,
         observed_seconds=observed,
         redone_seconds=redone,
         down_seconds=down,
@@ -301,7 +309,7 @@ def _restart(job: _Job, life: _Life, lost: Sequence[Interval], lives: LivesOf, g
     return Restart(
         job=first.job,
         save=None if save is None else save.id,
-        restore=life.restores[0].id if life.restores else None,
+        restores=tuple(one.id for one in life.restores),
         step=step,
         saved_ns=None if save is None else _stop_ns(save),
         ended_ns=ended_ns,

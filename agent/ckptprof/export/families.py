@@ -52,7 +52,7 @@ SAMPLER = (
     ),
     _SAMPLER(
         "sampler_refused_lookups_total",
-        "File lookups and stack samples refused: too many, or too expensive.",
+        "File lookups, stack samples and deletions left out: too many, or too expensive.",
         lambda s: s.refused_lookups,
     ),
     _SAMPLER(

@@ -13,12 +13,7 @@ import msgspec
 from ckptprof import units
 from ckptprof.diagnose.plan import lasting
 from ckptprof.diagnose.plan.basis import Origin, SourcedFigure, is_measured
-from ckptprof.diagnose.plan.checkpoint_plan import (
-    Advice,
-    CheckpointPlan,
-    IntervalRule,
-    StorageDemand,
-)
+from ckptprof.diagnose.plan.checkpoint_plan import Advice, CheckpointPlan, IntervalRule, StorageDemand
 from ckptprof.diagnose.plan.notice import Notice
 from ckptprof.diagnose.restarts import JobRestarts, MonthOfRestarts, Restart
 from ckptprof.model import Watched
@@ -41,7 +36,6 @@ _RESTARTS_NOTE = (
     "first step; WAITING until the next process, START-UP until it restores, WARM-UP until the first step, which is "
     "worked out from the steps of the next save. -: not observed."
 )
-_OVER_NOTE = "STEP 0: from no save, it started over."
 _GAP_NOTE = "*: nothing was recorded for a part of WAITING; the job may have ended later."
 
 
@@ -326,7 +320,7 @@ def render_restarts(jobs: Sequence[JobRestarts], *, width: int, colour: bool, zo
         if len(job.months) > 1:
             lines += [*render_table([_month_cells(one) for one in job.months], width, colour=colour), ""]
     every = [one for job in jobs for one in job.restarts]
-    notes = [_RESTARTS_NOTE, *[_OVER_NOTE] * any(one.save is None for one in every)]
+    notes = [_RESTARTS_NOTE, *["STEP 0: from no save, it started over."] * any(one.save is None for one in every)]
     notes += [_GAP_NOTE] * any(one.in_gap for one in every)
     return "\n".join([*lines, *(paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)), ""])
 
@@ -334,6 +328,9 @@ def render_restarts(jobs: Sequence[JobRestarts], *, width: int, colour: bool, zo
 def _totals(job: JobRestarts) -> list[tuple[str, str]]:
     number_of, known = len(job.restarts), sum(one.ended_ns is not None for one in job.restarts)
     pairs = [("Restarts", f"{units.count(number_of)} in {units.seconds(job.observed_seconds)}, planned ones included")]
+    if job.unsaved:
+        restores = units.plural(job.unsaved, "restore")
+        pairs.append(("Not counted", f"{restores} without a later save: evaluation, or a restart that failed"))
     if known < number_of:
         pairs.append(("Unknown", f"when the job ended before {units.count(number_of - known)} of them"))
     if known:
@@ -341,8 +338,8 @@ def _totals(job: JobRestarts) -> list[tuple[str, str]]:
         redone, down = units.seconds(job.redone_seconds), units.seconds(job.down_seconds)
         pairs.append(("Lost", f"{redone} of training redone, {down} without training{each}"))
     if job.used_share is not None:
-        blocked = f"saves blocked {units.seconds(job.blocked_seconds)}"
-        pairs.append(("Used well", f"{units.percent(job.used_share)} of the time; {blocked}"))
+        share, blocked = units.percent(job.used_share), units.seconds(job.blocked_seconds)
+        pairs.append(("Used well", f"{share} of the time; saves blocked {blocked}"))
     return pairs
 
 

@@ -50,11 +50,7 @@ class StoreWriter:
     """
 
     def __init__(
-        self,
-        url_or_path: str | Path,
-        *,
-        retention: Retention = _DEFAULT_RETENTION,
-        ballast_bytes: int = _BALLAST_BYTES,
+        self, url_or_path: str | Path, *, retention: Retention = _DEFAULT_RETENTION, ballast_bytes: int = _BALLAST_BYTES
     ) -> None:
         """Open it; a damaged database of ckptprof is set aside, other files are refused and never touched."""
         self.path = path_of_database(url_or_path)

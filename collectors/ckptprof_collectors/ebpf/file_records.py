@@ -202,22 +202,19 @@ class SampleDecoder:
             error=error or None,
         )
 
-    def life_event(
-        self, record: RingRecord, recent_paths: Sequence[str] = (), path: str | None = None
-    ) -> FileLifeEvent:
-        """Decode an event; `recent_paths`: those that its process used recently.
+    def life_event(self, record: RingRecord, recent: Sequence[str] = (), path: str | None = None) -> FileLifeEvent:
+        """Decode an event; `recent`: paths that its process used recently.
 
         `path`: of its file, if the record itself has none.
         """
         inode, kernel_device, _, tid, _ = KEY.unpack(record.key)
-        names: tuple[str | None, ...] = record.names
+        names: Sequence[str | None] = record.names
+        is_guessed = False
         if not record.is_of_file:  # names as the caller gave them
             folders = (record.flags & 0xFFFFFFFF, record.flags >> 32)
-            names = tuple(self._absolute(record, folders, recent_paths))
+            names, is_guessed = self._absolute(record, folders, recent)
         path = names[0] if names else path
-        placed = record.is_of_file or (
-            record.kind == RecordKind.SYNCED and kernel_device
-        )  # syncfs(2) has a device only
+        placed = record.is_of_file or (record.kind == RecordKind.SYNCED and kernel_device)  # syncfs: a device only
         process = ProcessKey(record.process, self.ticks(record.process_start_ns))
         return FileLifeEvent(
             at_ns=record.at_ns,
@@ -231,12 +228,14 @@ class SampleDecoder:
             path=path,
             new_path=names[1] if len(names) > 1 else None,
             error=record.flags or None if record.kind in _KINDS_WITH_ERROR else None,
+            is_guessed=is_guessed,
         )
 
-    def _absolute(self, record: RingRecord, folders: tuple[int, int], recent_paths: Sequence[str]) -> list[str]:
-        """Resolve relative names; they stay as they are if that is not possible."""
+    def _absolute(self, record: RingRecord, folders: tuple[int, int], recent: Sequence[str]) -> tuple[list[str], bool]:
+        """Resolve relative names, which stay as they are if that is not possible; also return whether by a guess."""
         found: list[str] = []
         start: str | None = None
+        is_guessed = False
         for name, folder in zip(record.names, folders, strict=False):
             if name.startswith("/"):
                 found.append(os.path.normpath(name))
@@ -244,9 +243,10 @@ class SampleDecoder:
             start = self._folder(record.process, folder) or start
             if start is None:  # it has ended; files that it renames and unlinks were mostly used by it before
                 end = "/" + os.path.normpath(name)
-                start = next((path[: -len(end)] for path in reversed(recent_paths) if path.endswith(end)), None)
+                start = next((path[: -len(end)] for path in reversed(recent) if path.endswith(end)), None)
+                is_guessed = is_guessed or start is not None
             found.append(name if start is None else os.path.normpath(f"{start}/{name}"))
-        return found
+        return found, is_guessed
 
     def _folder(self, process: int, folder: int) -> str | None:
         link = "cwd" if folder == _NO_DESCRIPTOR else f"fd/{folder}"

@@ -59,12 +59,11 @@ class FolderEvents:
             raise OSError(code, os.strerror(code))
         self._folders: dict[int, bytes] = {}  # watch descriptor -> folder, as its process names it
         self._watches: dict[bytes, int] = {}
-        self._counts: dict[int, int] = {}
+        self._counts: dict[tuple[int, bool], int] = {}  # by watch descriptor and whether of deletions, in a second
         self._counted_ns = 0
+        self.lost = 0  # deletions above the limit, and times that the kernel's queue was full
         self._own: deque[tuple[int, bytes]] = deque(maxlen=1024)  # by worker threads: (time, path) of our own opens
-        self._expected: dict[
-            tuple[bytes, int], list[int]
-        ] = {}  # (path, mask) -> number of our own events, and since when
+        self._expected: dict[tuple[bytes, int], list[int]] = {}  # (path, mask) -> number of own events, and since when
         self._noisy: set[bytes] = set()
         self._early: deque[tuple[int, int, int, bytes]] = deque(maxlen=MAX_EARLY)  # of watches before `record_added`
 
@@ -90,8 +89,7 @@ class FolderEvents:
         if folder in self._noisy:
             self._remove(self.fd, descriptor)
             return False
-        previous_name = self._folders.get(descriptor)
-        if previous_name is not None:
+        if (previous_name := self._folders.get(descriptor)) is not None:
             self._watches.pop(previous_name, None)  # the same folder under another name
         while len(self._watches) >= MAX_FOLDERS:
             self._forget(next(iter(self._watches)))
@@ -102,7 +100,6 @@ class FolderEvents:
     def _forget(self, folder: bytes) -> None:
         descriptor = self._watches.pop(folder)
         self._folders.pop(descriptor, None)
-        self._counts.pop(descriptor, None)
         self._remove(self.fd, descriptor)
 
     def expect_own(self, path: bytes) -> None:
@@ -137,19 +134,21 @@ class FolderEvents:
             offset += length
 
     def _event(self, at_ns: int, descriptor: int, mask: int, name: bytes) -> FolderEvent | None:
-        if mask & _IN_Q_OVERFLOW:
-            return None
         folder = self._folders.get(descriptor)
         if folder is None:
-            if time.monotonic_ns() - at_ns < _EARLY_NS and not mask & _IN_IGNORED:
+            self.lost += bool(mask & _IN_Q_OVERFLOW)
+            if time.monotonic_ns() - at_ns < _EARLY_NS and not mask & (_IN_IGNORED | _IN_Q_OVERFLOW):
                 self._early.append((at_ns, descriptor, mask, name))  # a worker thread may have added it just now
             return None
         if mask & _IN_IGNORED:
             self._folders.pop(descriptor, None)
             self._watches.pop(folder, None)
             return None
-        if not mask & IN_DELETE:  # as many as there are files: an old checkpoint of a thousand
-            self._counts[descriptor] = self._counts.get(descriptor, 0) + 1
+        is_deletion = bool(mask & IN_DELETE)
+        count = self._counts[descriptor, is_deletion] = self._counts.get((descriptor, is_deletion), 0) + 1
+        if is_deletion and count > MAX_EVENTS_PER_SECOND:  # the folder stays watched: an old checkpoint has a thousand
+            self.lost += 1
+            return None
         path = folder.rstrip(b"/") + b"/" + name if name else folder
         return FolderEvent(at_ns, path, mask) if name and not self._is_own(path, mask) else None
 
@@ -176,9 +175,9 @@ class FolderEvents:
         if at_ns - self._counted_ns < 1_000_000_000:
             return
         self._counted_ns = at_ns
-        for descriptor, count in self._counts.items():
+        for (descriptor, is_deletion), count in self._counts.items():
             folder = self._folders.get(descriptor)
-            if count > MAX_EVENTS_PER_SECOND and folder is not None:
+            if count > MAX_EVENTS_PER_SECOND and not is_deletion and folder is not None:
                 self._noisy.add(folder)
         self._counts.clear()
         for folder in self._noisy & self._watches.keys():

@@ -124,8 +124,8 @@ def test_a_process_that_is_gone_leaves_its_relative_names(tmp_path: Path) -> Non
     """They are told as they were given, unless the process has used such a file lately."""
     record = parse_record(head(RecordKind.UNLINKED, b"x\0", PathState.STRINGS, flags=0xFFFFFF9C, inode=0) + b"x\0")
 
-    assert decoder(tmp_path).life_event(record).path == "x"
-    assert decoder(tmp_path).life_event(record, ["/a/x", "/b/x", "/b/xx"]).path == "/b/x"
+    events = [decoder(tmp_path).life_event(record, recent) for recent in ([], ["/a/x", "/b/x", "/b/xx"])]
+    assert [(event.path, event.is_guessed) for event in events] == [("x", False), ("/b/x", True)]
 
 
 def test_a_subvolume_has_the_device_that_stat_gives(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -84,21 +85,30 @@ def test_what_happens_before_a_watch_is_taken_note_of_is_told_then(tmp_path: Pat
 
 
 def test_a_folder_that_is_emptied_stays_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A checkpoint of a thousand files is deleted in a second; as many openings are a data set, and no longer told."""
+    """A checkpoint of a thousand files is deleted in a second, some are told; as many openings are a data set."""
     monkeypatch.setattr(folder_events, "MAX_EVENTS_PER_SECOND", 10)
     files, events = [tmp_path / f"{number}.distcp" for number in range(20)], FolderEvents()
     for file in files:
         file.touch()
     watch(events, tmp_path)
 
-    def after(act: Callable[[Path], object]) -> bool:
+    def after(act: Callable[[Path], object]) -> tuple[int, bool]:
         for file in files:
             act(file)
-        events.read()
+        told = len(events.read())
         monkeypatch.setattr(events, "_counted_ns", 0)  # a second ago
         events.read()
         (tmp_path / "later").touch()
-        return bool(events.read())
+        return told, bool(events.read())
 
-    assert after(Path.unlink)
-    assert not after(Path.touch)
+    assert after(Path.unlink) == (10, True)
+    assert events.lost == 10
+    assert after(Path.touch) == (60, False)  # created, opened, closed
+
+
+def test_events_that_the_kernel_dropped_are_counted() -> None:
+    """Its queue has sixteen thousand; that event has no folder."""
+    events = FolderEvents()
+
+    assert events._event(time.monotonic_ns(), -1, folder_events._IN_Q_OVERFLOW, b"") is None
+    assert (events.lost, events.has_early_events) == (1, False)

@@ -291,9 +291,7 @@ def test_each_owner_has_an_endpoint_of_its_own(bench: Bench) -> None:
     """By the inode of the socket; sockets of other users are not asked for."""
     owners = bench.collector.owners = Asked({77: (5, 50), 79: (9, 90)})
     told = bench.read(
-        message(1, info(MIB), inode=77),
-        message(2, info(2 * MIB), inode=78),
-        message(3, info(4 * MIB), inode=79, uid=0),
+        message(1, info(MIB), inode=77), message(2, info(2 * MIB), inode=78), message(3, info(4 * MIB), inode=79, uid=0)
     )
 
     assert {(one.pid, one.start_ticks): one.bytes_acked for one in told} == {(5, 50): MIB, (None, None): 6 * MIB}

@@ -182,18 +182,20 @@ def test_shards_with_their_metadata_are_whole_whenever_their_writers_end(*, trac
     assert (found.status, why(found)) == (Status.COMPLETE, "")
 
 
-def test_a_save_that_was_given_up_and_deleted_is_told() -> None:
-    """Smaller than those before it, and gone again."""
+@pytest.mark.parametrize("guessed", [False, True])
+def test_a_save_that_was_given_up_and_deleted_is_told(*, guessed: bool) -> None:
+    """Smaller than those before it, and gone again, unless the folder of what is gone is a guess."""
     stage = stage_of(trace=True)
     trainer = stage.process()
     stage.write(trainer, "/ckpt/step_1.bin", 2.0, 1.0, 100 * MIB)
     stage.write(trainer, "/ckpt/step_2.bin", 12.0, 0.5, 40 * MIB)
-    stage.extra.append((12.61, life("unlinked", 12.6, inode=None, path="/ckpt/step_2.bin")))
+    gone = life("unlinked", 12.6, inode=None, path="/ckpt/step_2.bin", is_guessed=guessed)
+    stage.extra.append((12.61, gone))
 
     first, second = saves(stage)
 
-    assert (first.status, second.status) == (Status.COMPLETE, Status.INCOMPLETE)
-    assert "step_2.bin was deleted again" in why(second)
+    assert (first.status, second.status) == (Status.COMPLETE, Status.COMPLETE if guessed else Status.INCOMPLETE)
+    assert ("step_2.bin was deleted again" in why(second)) is not guessed
 
 
 @LEVELS

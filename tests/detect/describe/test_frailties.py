@@ -120,6 +120,15 @@ def test_one_of_several_copies_may_be_written_over() -> None:
     assert told(overwritten(Dirty(trace=False))) == [{}, {}]
 
 
+@pytest.mark.parametrize(("path", "guessed"), [("/ckpt/best.pt", False), ("/ckpt/best.pt", True), ("best.pt", False)])
+def test_a_copy_in_a_guessed_folder_may_still_exist(path: str, *, guessed: bool) -> None:
+    """Only a deletion in a folder that was observed leaves one copy."""
+    stage = Dirty()
+    stage.extra.append((11.5, life("unlinked", 11.5, inode=None, path=path, is_guessed=guessed)))
+
+    assert bool(told(overwritten(stage, "/ckpt/best.pt"))[-1]) is (path == "/ckpt/best.pt" and not guessed)
+
+
 def test_what_the_trace_lost_is_not_taken_for_a_missing_sync() -> None:
     """Where it tells of no names, there is no order of them either."""
     stage = Dirty()

@@ -216,6 +216,17 @@ def test_a_torn_file_that_is_deleted_at_once_is_told_all_the_same() -> None:
     assert (second.status, told([second])) == (Status.INCOMPLETE, [(Kind.SAVE, [Risk.DISK_FULL])])
 
 
+@pytest.mark.parametrize("guessed", [False, True])
+def test_a_base_model_is_deleted_in_its_own_folder(*, guessed: bool) -> None:
+    """A deletion whose folder is a guess may be of another file of that name."""
+    stage = Stage(trace=True)
+    based(stage, trains_s=30.0)
+    gone = life("unlinked", 28.0, inode=None, path="/run/out/model.safetensors", is_guessed=guessed)
+    stage.extra.append((28.0, gone))
+
+    assert bool(stage.play(60)[0].risks) is guessed
+
+
 def test_the_first_save_needs_no_other_to_be_known_as_broken_off() -> None:
     """No series says how large it was to be."""
     stage = Stage(trace=True, poll=False)

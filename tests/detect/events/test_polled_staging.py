@@ -24,11 +24,7 @@ def without_stages(frames: list[Frame]) -> list[Frame]:
 @pytest.mark.parametrize("seconds", [0.15, 0.5, 4.0])
 @pytest.mark.parametrize("names", [("epoch=0-step=10.ckpt",), ("epoch=0-step=10.ckpt", "last.ckpt")])
 def test_a_stage_that_only_polling_saw_is_no_save_of_its_own(
-    *,
-    hz: float,
-    gone: bool,
-    seconds: float,
-    names: tuple[str, ...],
+    *, hz: float, gone: bool, seconds: float, names: tuple[str, ...]
 ) -> None:
     """Copied by sendfile, which moves no position of the stage; how much it held shows only when it is read."""
     stage = Stage(hz=hz)

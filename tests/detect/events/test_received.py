@@ -22,12 +22,7 @@ def found(stage: Stage, path: str, call_bytes: int = ARRAY) -> set[Kind]:
 
 @pytest.mark.parametrize(
     ("path", "came_bytes", "kinds"),
-    [
-        (PART, SIZE, {Kind.COPY}),
-        (PART, 3 * SIZE, {Kind.SAVE}),
-        (PART, None, {Kind.SAVE}),
-        (STEP, SIZE, {Kind.SAVE}),
-    ],
+    [(PART, SIZE, {Kind.COPY}), (PART, 3 * SIZE, {Kind.SAVE}), (PART, None, {Kind.SAVE}), (STEP, SIZE, {Kind.SAVE})],
     ids=["as-much", "three-times-as-much", "not-seen", "a-step"],
 )
 def test_as_much_from_the_network_is_a_download_unless_the_name_counts_training(
@@ -55,13 +50,7 @@ def test_as_much_from_the_network_is_a_download_unless_the_name_counts_training(
     ],
 )
 def test_where_others_receive_too_the_pieces_tell(  # parameters
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    path: str,
-    call_bytes: int,
-    came_bytes: int,
-    trace: bool,
-    kind: Kind,
+    monkeypatch: pytest.MonkeyPatch, *, path: str, call_bytes: int, came_bytes: int, trace: bool, kind: Kind
 ) -> None:
     """What comes in pieces is written in pieces, all of one size; arrays of a model are none."""
     monkeypatch.setattr(Devices, "received_bytes", lambda *_: came_bytes)

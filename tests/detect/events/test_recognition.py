@@ -202,13 +202,15 @@ def test_a_rhythm_alone_leaves_a_save_unsure(name: str, care: str, *, sure: bool
     assert not care or care in {reason.name for reason in found[-1].evidence}
 
 
-def test_rotation_speaks_for_saves() -> None:
-    """The job that wrote them deletes the older ones."""
+@pytest.mark.parametrize("guessed", [False, True])
+def test_rotation_speaks_for_saves(*, guessed: bool) -> None:
+    """The job that wrote them deletes the older ones, in whatever folder."""
     stage = Stage(trace=True)
     who = stage.process(program="fit.py", runtimes=("numpy",))
     names = [f"/run/{number}.blob" for number in (100, 200, 300, 400)]
     series(stage, who, names)
-    stage.extra += [(6.0 + 8 * n + 1, life("unlinked", 6.9 + 8 * n, inode=None, path=names[n - 1])) for n in (1, 2, 3)]
+    stage.extra += [(6.0 + 8 * n + 1, life("unlinked", 6.9 + 8 * n, inode=None, path=path, is_guessed=guessed))
+                    for n, path in enumerate(names[:3], 1)]  # fmt: skip
 
     assert "rotates" in signs_of(stage, 50)
     assert saves(stage.play(50)) == names

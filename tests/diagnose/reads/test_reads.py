@@ -60,6 +60,16 @@ def test_train_evaluate_go_on_and_fine_tune() -> None:
     assert (other.job, other.read_saves) == ("tune.py-5", 0)
 
 
+def test_evaluation_by_the_program_that_trains() -> None:
+    """Before and after a restart; a restart reads all that its process read before its first save."""
+    ones = (save(100, 0, 1), save(200, 50, 1), restore(200, 100, 2), restore(200, 110, 3), restore(100, 120, 3))
+    found = told(*ones, save(300, 150, 3), restore(300, 200, 4))
+
+    assert found.uses(0) == [("train.py-3", "resume")]
+    assert found.uses(50) == [("train.py-2", "read"), ("train.py-3", "resume")]
+    assert found.uses(150) == [("train.py-4", "read")]
+
+
 def test_what_is_gone_before_it_was_read() -> None:
     """Deleted, or written again: the age then; a save that was read before counts as read."""
     last = {"path": "/ckpt/last.pt"}

@@ -112,11 +112,7 @@ def test_checkpoints_under_way_are_shown_while_a_recorder_runs(path: Path, reade
 
 
 def test_a_save_that_hangs_is_told_by_live_and_report_while_a_recorder_runs(
-    path: Path,
-    reader: StoreReader,
-    host: Host,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    path: Path, reader: StoreReader, host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if nothing else was recorded of the job; the report of a dead recorder says nothing of it."""
     session = msgspec.structs.replace(reader.sessions()[-1], end_ns=time.time_ns(), clean=False)

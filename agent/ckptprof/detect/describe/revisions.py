@@ -24,7 +24,7 @@ from ckptprof.detect.describe.stall import blocked_intervals
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_context import EventContext
-from ckptprof.detect.events.event_history import MAX_HISTORY_PATHS
+from ckptprof.detect.events.event_history import MAX_HISTORY_PATHS, deleted_paths
 from ckptprof.detect.events.grouping import LOOSE_GAP_NS
 from ckptprof.detect.events.lifecycle import FOLLOWED_NS, is_final
 from ckptprof.detect.tolerances import COMMIT_NS, MAX_PER_ITEM
@@ -33,7 +33,6 @@ from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.file_names import path_shape
 from ckptprof.measures import Measures, UploadMeasure
 from ckptprof.model import Checkpoint, Kind, Mode
-from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
 MAX_WRITE_ENDS = 1024  # of one save, the largest files
 
@@ -69,14 +68,9 @@ class Revisions:
 
     def ingest(self, samples: FrameSamples) -> None:
         """Ingest the files that a frame shows deleted."""
-        deleted_paths = {fact.path for fact in samples.by_kind(FileFact) if fact.is_missing}
-        deleted_paths.update(
-            event.path
-            for event in samples.by_kind(FileLifeEvent)
-            if event.kind == "unlinked" and event.path is not None
-        )
-        for awaited in self._followed.values() if deleted_paths else ():
-            awaited.is_deleted = awaited.is_deleted or not deleted_paths.isdisjoint(awaited.paths)
+        deleted = deleted_paths(samples)
+        for awaited in self._followed.values() if deleted else ():
+            awaited.is_deleted = awaited.is_deleted or not deleted.isdisjoint(awaited.paths)
 
     def record(self, candidate: Candidate, checkpoint: Checkpoint, limitations: tuple[str, ...]) -> None:
         """Record a save that is about to be reported or deferred; `limitations` lacks the sentence on durability."""

@@ -176,9 +176,7 @@ OVERRIDES = (
         "passed through", Hypothesis.STREAM, "it came or went by the network, or is in a place of downloads",
         any=("received", "downloaded", "sent-on"),
     ),
-    Combination(
-        "moved by a tool", Hypothesis.COPY, "its process copies, packs, sends or fetches", all=("tool",)
-    ),
+    Combination("moved by a tool", Hypothesis.COPY, "its process copies, packs, sends or fetches", all=("tool",)),
     Combination(
         "copied in sum", Hypothesis.COPY, "as much was read as was written, by no trainer: a trainer may read data",
         all=("copies-in-sum",), none=("trains",),

@@ -70,8 +70,8 @@ class EventHistory:
         self._path_count = 0  # paths in events
         # of written files, saved or not: job and event
         self._authors: Bounded[str, tuple[str, HistoryEvent]] = Bounded(MAX_HISTORY_PATHS)
-        # job -> its own files that it deleted again
-        self._deleted: Bounded[str, Bounded[str, None]] = Bounded(MAX_RECENT, lambda: Bounded(MAX_PER_ITEM))
+        # job -> its own files that it deleted again, and whether their folder was observed
+        self._deleted: Bounded[str, Bounded[str, bool]] = Bounded(MAX_RECENT, lambda: Bounded(MAX_PER_ITEM))
         # uid of a save -> job, its end, end of the stall
         self._blocked: Bounded[str, tuple[str, int, int]] = Bounded(MAX_RECENT)
         # job -> when training waited for its last save to end before starting the next
@@ -91,10 +91,10 @@ class EventHistory:
         ]
         full_paths = self._full_paths(path for _, path in unlinked)
         for life, path in unlinked:
-            self.record_deletion(full_paths.get(path, path), jobs.job_of((life.pid, life.start_ticks)))
-        for fact in samples.by_kind(FileFact):
-            if fact.is_missing:
-                self.record_deletion(fact.path)
+            job, full_path = jobs.job_of((life.pid, life.start_ticks)), full_paths.get(path, path)
+            self.record_deletion(full_path, job, is_known=full_path == path and not life.is_guessed)
+        for fact in (one for one in samples.by_kind(FileFact) if one.is_missing):
+            self.record_deletion(fact.path)
 
     def record(self, job: str, event: HistoryEvent, *, writes: bool) -> None:
         """Record a classified event in its job's history."""
@@ -201,12 +201,13 @@ class EventHistory:
     def _sent_to_same(self, job: str, event: HistoryEvent) -> list[HistoryEvent]:
         return [one for one in self.series(job, event.shapes, writes=True) if one.processes & event.processes]
 
-    def record_deletion(self, path: str, job: str | None = None) -> None:
-        """Record a deleted file. `job`: whose process deleted it; None: not observed."""
+    def record_deletion(self, path: str, job: str | None = None, *, is_known: bool = True) -> None:
+        """Record a deleted file. `job`: whose process deleted it; None: not observed. `is_known`: in that folder."""
         found = self._authors.get(path)
         if found is None or (job is not None and found[0] != job):
             return
-        self._deleted.touch(found[0])[path] = None
+        deleted = self._deleted.touch(found[0])
+        deleted[path] = is_known or deleted.get(path, False)
 
     def _full_paths(self, paths: Iterable[str]) -> dict[str, str]:
         relative_tails = {"/" + path.removeprefix("./"): path for path in paths if not path.startswith("/")}
@@ -229,7 +230,7 @@ class EventHistory:
         deleted = self._deleted[job]
         transferred = (one for writes in (True, False) for one in self._events[job, writes])
         same_size = [one for one in transferred if is_same_state_size(one.bytes, size)]
-        remaining = {path for one in same_size for path in one.paths if path not in deleted}
+        remaining = {path for one in same_size for path in one.paths if not deleted.get(path)}
         written = {path for one in same_size for path in one.paths if self.author_of(path) is one}
         return not remaining.isdisjoint(paths) and remaining <= set(paths) and written >= set(paths)
 
@@ -280,6 +281,12 @@ class EventHistory:
         """Return the known files of a folder, written or read."""
         transferred_paths = (path for events in self._events.values() for event in events for path in event.paths)
         return [path for path in transferred_paths if path.rpartition("/")[0] == folder]
+
+
+def deleted_paths(samples: FrameSamples) -> set[str]:
+    """Return the paths that a frame shows deleted, without those in a guessed folder."""
+    lives = (one for one in samples.by_kind(FileLifeEvent) if one.kind == "unlinked" and not one.is_guessed)
+    return {one.path for one in lives if one.path} | {one.path for one in samples.by_kind(FileFact) if one.is_missing}
 
 
 def _series_shape(path: str) -> str:

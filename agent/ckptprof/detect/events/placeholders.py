@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from ckptprof.detect.events.event_context import EventContext
-from ckptprof.detect.events.event_history import HistoryEvent, shape_of
+from ckptprof.detect.events.event_history import HistoryEvent, deleted_paths, shape_of
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, LOOSE_GAP_NS
 from ckptprof.detect.events.signals.copies import find_counterparts
 from ckptprof.detect.tolerances import LITTLE_SHARE, MAX_PER_ITEM, is_similar_size
@@ -20,7 +20,6 @@ from ckptprof.detect.world.bounded import MAX_RECENT, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.model import Checkpoint, Evidence, Risk
-from ckptprof_collectors.samples import FileFact, FileLifeEvent
 
 _CLASSIFIED_NS = CERTAIN_GAP_NS + QUIET_NS  # written files are classified this long after their last byte
 
@@ -47,11 +46,7 @@ class Placeholders:
     def ingest(self, samples: FrameSamples) -> None:
         """Ingest a frame's deletions."""
         if self._all:
-            deleted = {fact.path for fact in samples.by_kind(FileFact) if fact.is_missing}
-            deleted.update(
-                life.path for life in samples.by_kind(FileLifeEvent) if life.kind == "unlinked" and life.path
-            )
-            self._remove_paths(deleted)
+            self._remove_paths(deleted_paths(samples))
 
     def add_copy(self, copy: Checkpoint, event: EventContext) -> None:
         """Add a written copy, if it has large files with a checkpoint's name.

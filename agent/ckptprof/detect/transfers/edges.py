@@ -31,10 +31,7 @@ MAPPED_ACTIVE_BYTES = 2 << 20  # in one interval; less is the noise of code that
 
 
 def estimate_write_edges(
-    transfer: Transfer,
-    history: ProcessHistory,
-    world: World,
-    openings: FileOpenings,
+    transfer: Transfer, history: ProcessHistory, world: World, openings: FileOpenings
 ) -> tuple[int, int]:
     """Return (start, end) of a transfer that writes.
 

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from ckptprof.detect.tolerances import (
     CONCURRENT_NS,
     LATE_COUNTER_NS,
+    LATE_TICK_NS,
     LITTLE_SHARE,
     PATIENCE_NS,
     SIGNIFICANT_BYTES,
@@ -44,6 +45,7 @@ from ckptprof.detect.transfers.recent_files import RecentTransfers, grown_span
 from ckptprof.detect.transfers.staging import merge_staging_files
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes, leaping_read_bytes, mapped_openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
+from ckptprof.detect.world.process_counters import ProcessInterval
 from ckptprof.detect.world.spans import OverlapWeights, Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.file_formats import COMPRESSED, identify_format
@@ -152,9 +154,8 @@ class TransferEstimates:
                 by_file.setdefault(one.file, []).append(one)
             self._mapped_bytes[process] = all_weights, by_file
         all_weights, by_file = self._mapped_bytes[process]
-        file_weights = OverlapWeights(
-            ((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in by_file.get(transfer.file, ())
-        )
+        same = by_file.get(transfer.file, ())
+        file_weights = OverlapWeights(((one.first_ns, one.last_ns + 1), one.counted_bytes) for one in same)
         window = edges[0], edges[1] + 1
         return all_weights.weight(window) - file_weights.weight(window)
 
@@ -166,7 +167,17 @@ class TransferEstimates:
             edges = estimate_write_edges(transfer, history, self._world, self._openings)
         else:
             edges = estimate_read_edges(transfer, history, self._openings, self._world.threads)
+            if self._may_be_of_child(transfer, history.between(*edges)):
+                return NO_ESTIMATE
         return *edges, estimate_bytes(transfer, history, edges)
+
+    def _may_be_of_child(self, transfer: Transfer, around: Sequence[ProcessInterval]) -> bool:
+        """Recognise a file that was open without being read, while the counters of an ended child were added."""
+        if not around or transfer.is_mapped or any(sample.position for sample in transfer.samples):
+            return False
+        span = around[0].start_ns - LATE_TICK_NS, around[-1].end_ns + LATE_TICK_NS
+        has_waited = self._world.histories[transfer.process].had_child_exit(*span)
+        return has_waited and not self._world.may_restore(transfer.process)
 
     def _inputs_of(self, transfer: Transfer) -> int | None:
         """Return a hash of final inputs of an estimate: counted, or stamped long enough ago. None: others matter.
@@ -214,15 +225,11 @@ class TransferEstimates:
         A server may get the data as late as in close(2), and report the size later: earlier sizes are no evidence. If
         the calls of a process are counted, a file without a counted call is empty.
         """
-        if not transfer.writes or transfer.is_mapped:
-            return 0
-        if self._traced.has_transfers(transfer.process):
+        if not transfer.writes or transfer.is_mapped or self._traced.has_transfers(transfer.process):
             return 0
         fact, closing = transfer.fact, self._world.threads.state_end_ns(transfer.process, "close", transfer.last_ns)
         closed_ns = max(transfer.closed_ns or transfer.last_ns, closing or 0)  # its descriptor is gone before its data
-        if fact is not None and (fact.size or transfer.fact_at_ns >= closed_ns):
-            return 0
-        if transfer.size:
+        if transfer.size or (fact is not None and (fact.size or transfer.fact_at_ns >= closed_ns)):
             return 0
         history = self._world.histories[transfer.process]
         written = history.wrote_bytes(transfer.before_ns - CONCURRENT_NS, transfer.span[1])
@@ -308,8 +315,7 @@ class _GrownFiles:
             self._by_process[process] = self._recent.grown_weights(process)
         remaining = written - self._by_process[process].weight(span)
         remaining -= OverlapWeights(grown_span(one) for one in self._sized if one.process == process).weight(span)
-        transfer.set_size(
-            remaining if remaining >= max(SIGNIFICANT_BYTES, LITTLE_SHARE * written) else 0, reported=False
-        )
+        is_large = remaining >= max(SIGNIFICANT_BYTES, LITTLE_SHARE * written)
+        transfer.set_size(remaining if is_large else 0, reported=False)
         if transfer.size:
             self._sized.append(transfer)

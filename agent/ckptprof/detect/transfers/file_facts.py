@@ -352,8 +352,7 @@ def _write_state_hash(key: FileKey, fact: FileFact) -> int:
 def _is_continued_by(found: Transfer, other: Transfer) -> bool:
     if other.before_ns > found.last_ns + CONCURRENT_NS:
         return False
-    later = other.span[1] >= found.last_ns
-    return later and (not other.samples or other.samples[0].position >= found.size)
+    return other.span[1] >= found.last_ns and (not other.samples or other.samples[0].position >= found.size)
 
 
 def _is_emptied(transfer: Transfer, at_ns: int, fact: FileFact, still_open: Iterable[Transfer]) -> bool:
@@ -385,8 +384,7 @@ def _is_only_writeback(fact: FileFact, known: FileFact) -> bool:
 
 def _predates(fact: FileFact, transfer: Transfer, clock: RecordingClock) -> bool:
     touched_ns = clock.mono(max(fact.modified_ns, fact.changed_ns))  # no program sets the second one back
-    slack_ns = 1_000_000_000 if is_coarse(fact) else STAMP_TOLERANCE_NS
-    return touched_ns < transfer.before_ns - slack_ns
+    return touched_ns < transfer.before_ns - (1_000_000_000 if is_coarse(fact) else STAMP_TOLERANCE_NS)
 
 
 def _group_by_file(transfers: Iterable[Transfer], files: Collection[FileKey]) -> Claims:

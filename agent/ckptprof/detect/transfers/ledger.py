@@ -23,7 +23,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, starmap
 from operator import itemgetter, mul
 from typing import NamedTuple
@@ -84,44 +84,51 @@ class _SpreadBytes:
         return (total + (1 << _FRACTION_BITS - 1)) >> _FRACTION_BITS
 
 
-class _WrittenBytes(NamedTuple):
-    """The bytes of one transfer that writes, or of several together."""
+class _KnownBytes(NamedTuple):
+    """The bytes of one transfer, or of several together."""
 
     first_ns: int  # first observed, of several the first
     last_ns: int  # last observed, of several the last
     bytes: int
     search_span: Span  # the time over which counters are summed for it
 
-    def merged_with(self, other: _WrittenBytes) -> _WrittenBytes:
-        """Return the sum of two writes, from the first to the last of both."""
+    def merged_with(self, other: _KnownBytes) -> _KnownBytes:
+        """Return the sum of both, from the first to the last."""
         first_ns, last_ns = min(self.first_ns, other.first_ns), max(self.last_ns, other.last_ns)
         search_span = min(self.search_span[0], other.search_span[0]), max(self.search_span[1], other.search_span[1])
-        return _WrittenBytes(first_ns, last_ns, self.bytes + other.bytes, search_span)
+        return _KnownBytes(first_ns, last_ns, self.bytes + other.bytes, search_span)
 
 
-class _ProcessWrites:
-    """The writes of one process, and their sums by the moment of first observation."""
+class _ProcessTransfers:
+    """What one process wrote or read, and the sums by the moment of first observation."""
 
     def __init__(self) -> None:
         self.bytes = 0
         self.explained = _SpreadBytes()
-        self._moments: dict[int, list[_WrittenBytes]] = {}
-        self._sums: dict[int, _WrittenBytes] = {}
+        self._moments: dict[int, list[_KnownBytes]] = {}
+        self._sums: dict[int, _KnownBytes] = {}
 
-    def add(self, transfers: Sequence[Transfer]) -> None:
-        """Add transfers."""
-        self.explained.add((transfer.span, transfer.stored_size) for transfer in transfers)
-        for transfer in transfers:
-            size = transfer.stored_size
-            search_span = transfer.span if size >= SIGNIFICANT_BYTES else _NO_SPAN  # a log is open for hours
-            write = _WrittenBytes(transfer.first_ns, transfer.last_ns, size, search_span)
-            self.bytes += write.bytes
-            moment = write.first_ns // STAMP_TOLERANCE_NS
-            self._moments.setdefault(moment, []).append(write)
-            self._sums[moment] = self._sums[moment].merged_with(write) if moment in self._sums else write
+    def add(self, transfers: Sequence[tuple[Transfer, Span, int]]) -> None:
+        """Add transfers, each with its longest time and its bytes."""
+        self.explained.add((span, size) for _, span, size in transfers)
+        for transfer, span, size in transfers:
+            search_span = span if size >= SIGNIFICANT_BYTES else _NO_SPAN  # a log is open for hours
+            known = _KnownBytes(transfer.first_ns, transfer.last_ns, size, search_span)
+            self.bytes += size
+            moment = known.first_ns // STAMP_TOLERANCE_NS
+            self._moments.setdefault(moment, []).append(known)
+            self._sums[moment] = self._sums[moment].merged_with(known) if moment in self._sums else known
 
-    def observed_between(self, low_ns: int, high_ns: int) -> Iterator[_WrittenBytes]:
-        """Yield what was observed being written in a time, as one sum where all of a moment is inside."""
+    def excess_bytes(self, start_ns: int, end_ns: int, counted: Callable[[int, int], int]) -> int:
+        """Return what was counted over a time, and over that of all transfers alongside, less all of their bytes."""
+        concurrent = list(self._observed_between(start_ns - CONCURRENT_NS, end_ns + CONCURRENT_NS))
+        first_ns = min([start_ns, *(other.search_span[0] for other in concurrent)])
+        last_ns = max([end_ns, *(other.search_span[1] for other in concurrent)])
+        total_bytes = counted(first_ns - STAMP_TOLERANCE_NS, last_ns + STAMP_TOLERANCE_NS)
+        return total_bytes - sum(other.bytes for other in concurrent)
+
+    def _observed_between(self, low_ns: int, high_ns: int) -> Iterator[_KnownBytes]:
+        """Yield what was observed in a time, as one sum where all of a moment is inside."""
         for moment, total in self._sums.items():
             if total.last_ns < low_ns or total.first_ns > high_ns:
                 continue
@@ -140,25 +147,24 @@ class Ledger:
         self._histories = histories
         self._openings = openings
         self._transfers: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
-        self._writes: dict[ProcessKey, _ProcessWrites] = {}  # computed when first used
-        self._reads: dict[ProcessKey, _SpreadBytes] = {}  # by calls, computed when first used
+        self._known: dict[tuple[ProcessKey, bool], _ProcessTransfers] = {}  # computed when first used
         self._observed_writes: dict[ProcessKey, dict[str, LatestEnds]] = {}  # by folder, computed when first used
         for transfer in transfers:
             self.add(transfer)
 
     def add(self, transfer: Transfer) -> None:
         """Add one transfer; none of them changes while the ledger is in use."""
-        self._transfers.setdefault((transfer.process, transfer.writes), []).append(transfer)
-        if transfer.writes and transfer.process in self._writes:
-            self._writes[transfer.process].add([transfer])
-        if not transfer.writes and transfer.process in self._reads:
-            self._reads[transfer.process].add(self._read_spans([transfer]))
+        key = transfer.process, transfer.writes
+        self._transfers.setdefault(key, []).append(transfer)
+        if key in self._known:
+            self._known[key].add(list(self._weighed([transfer])))
 
-    def _writes_of(self, process: ProcessKey) -> _ProcessWrites:
-        if process not in self._writes:
-            self._writes[process] = _ProcessWrites()
-            self._writes[process].add(self._transfers.get((process, True), []))
-        return self._writes[process]
+    def _of(self, process: ProcessKey, *, writes: bool) -> _ProcessTransfers:
+        key = process, writes
+        if key not in self._known:
+            self._known[key] = _ProcessTransfers()
+            self._known[key].add(list(self._weighed(self._transfers.get(key, ()))))
+        return self._known[key]
 
     def shapes(self, jobs: Jobs) -> Counter[tuple[str, str]]:
         """Return how many files of each shape each job wrote."""
@@ -179,41 +185,40 @@ class Ledger:
         """Return what a process wrote between two times in excess of its known transfers."""
         history = self._histories[process]
         intervals = history.between(min(start_ns, end_ns) - STAMP_TOLERANCE_NS, end_ns + STAMP_TOLERANCE_NS)
-        known = self._writes_of(process)
+        known = self._of(process, writes=True)
         remaining = sum(max(0, one.new_written_bytes - known.explained.between(one[:2])) for one in intervals)
-        concurrent = list(known.observed_between(start_ns - CONCURRENT_NS, end_ns + CONCURRENT_NS))
-        first_ns = min([start_ns, *(other.search_span[0] for other in concurrent)])
-        last_ns = max([end_ns, *(other.search_span[1] for other in concurrent)])
-        total_bytes = history.wrote_bytes(first_ns - STAMP_TOLERANCE_NS, last_ns + STAMP_TOLERANCE_NS)
-        return min(remaining, total_bytes - sum(other.bytes for other in concurrent))
+        return min(remaining, known.excess_bytes(start_ns, end_ns, history.wrote_bytes))
 
     def unexplained_bytes_since_start(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life in excess of its known transfers."""
         counters = self._histories[process].last_io
-        return counters.write_chars - self._writes_of(process).bytes if counters is not None else 0
+        return counters.write_chars - self._of(process, writes=True).bytes if counters is not None else 0
 
     def unexplained_read_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return what a process read by large calls between two times in excess of its known transfers.
 
         Both in whole intervals of its counters; of a long one it is not known when.
         """
-        if process not in self._reads:
-            self._reads[process] = _SpreadBytes(self._read_spans(self._transfers.get((process, False), ())))
-        around = self._histories[process].between(start_ns, end_ns)
+        known, history = self._of(process, writes=False), self._histories[process]
+        around = history.between(start_ns, end_ns)
         bulk = (one for one in around if one.returned_bytes >= one.reads * _BULK_CALL_BYTES)
         returned = sum(one.returned_bytes for one in bulk if one.end_ns - one.start_ns <= AT_ONCE_NS)
         first_ns = min([start_ns, *(one.start_ns for one in around)])
         last_ns = max([end_ns, *(one.end_ns for one in around)])
-        return returned - self._reads[process].between((first_ns, last_ns + 1))
+        remaining = returned - known.explained.between((first_ns, last_ns + 1))
+        return min(remaining, known.excess_bytes(first_ns, last_ns, history.returned_bytes))
 
-    def _read_spans(self, transfers: Iterable[Transfer]) -> Iterator[tuple[Span, int]]:
+    def _weighed(self, transfers: Iterable[Transfer]) -> Iterator[tuple[Transfer, Span, int]]:
+        """Yield transfers with their longest time and their bytes; of reads those by calls that were polled."""
         for one in transfers:
-            if one.is_mapped or one.operations is not None:
-                continue
-            first_ns, last_ns = one.span
-            opened_ns = self._openings.opened_between(one.file, first_ns, one.first_ns + STAMP_TOLERANCE_NS)
-            first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
-            if one.samples and one.samples[-1].position == 0:  # nothing was read by then
-                first_ns = one.last_ns
-            span = first_ns, max(last_ns, first_ns + 1)
-            yield span, estimate_bytes(one, self._histories[one.process], span) if one.samples else one.size
+            if one.writes:
+                yield one, one.span, one.stored_size
+            elif not one.is_mapped and one.operations is None:
+                first_ns, last_ns = one.span
+                opened_ns = self._openings.opened_between(one.file, first_ns, one.first_ns + STAMP_TOLERANCE_NS)
+                first_ns = first_ns if opened_ns is None else min(opened_ns, one.first_ns)
+                if one.samples and one.samples[-1].position == 0:  # nothing was read by then
+                    first_ns = one.last_ns
+                span = first_ns, max(last_ns, first_ns + 1)
+                size = estimate_bytes(one, self._histories[one.process], span) if one.samples else one.size
+                yield one, span, size

@@ -126,6 +126,7 @@ class Removal(NamedTuple):
     process: ProcessKey
     shape: str
     duration_ns: int | None = None  # in the call; None: it was not timed
+    is_guessed: bool = False  # its folder
 
 
 class Removals(Bounded[str, Removal]):
@@ -141,14 +142,14 @@ class Removals(Bounded[str, Removal]):
         if event.kind != "unlinked" or event.path is None or not event.path.startswith("/"):
             return
         self[event.path] = Removal(
-            event.at_ns, (event.pid, event.start_ticks), path_shape(event.path), event.duration_ns
+            event.at_ns, (event.pid, event.start_ticks), path_shape(event.path), event.duration_ns, event.is_guessed
         )
         self.version += 1
 
     def removed_ns(self, path: str, since_ns: int) -> int | None:
-        """Return when a path was deleted after `since_ns`; None: it was not."""
+        """Return when a path was deleted after `since_ns`; None: it was not, or its folder is a guess."""
         removal = self.get(path)
-        return removal.at_ns if removal is not None and removal.at_ns > since_ns else None
+        return None if removal is None or removal.is_guessed or removal.at_ns <= since_ns else removal.at_ns
 
     def last_removal_ns(
         self, shapes: frozenset[str], excluded: frozenset[str], start_ns: int, end_ns: int, job: str

@@ -51,11 +51,8 @@ class TransferTracker:
     @property
     def active(self) -> bool:
         """Whether a transfer is in progress that may become a checkpoint."""
-        return (
-            bool(self.waiting)
-            or bool(self.polled.open_transfers())
-            or self.traced.is_active_since(self._frame_ns - QUIET_NS)
-        )
+        since_ns = self._frame_ns - QUIET_NS
+        return bool(self.waiting or self.polled.open_transfers() or self.traced.is_active_since(since_ns))
 
     def ingest(self, samples: FrameSamples, at_ns: int) -> None:
         """Ingest a frame's samples of files, after the world has."""

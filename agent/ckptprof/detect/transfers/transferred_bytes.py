@@ -49,9 +49,7 @@ def _read_bytes(transfer: Transfer, transferred: int) -> int:
     reached = max((sample.position for sample in transfer.samples), default=0)
     if transferred <= 0 or (reached <= 0 and transferred < WHOLE_SHARE * size):
         return 0
-    if transferred >= WHOLE_SHARE * size:
-        return size
-    return min(size, max(transferred, transfer.advanced_bytes))
+    return size if transferred >= WHOLE_SHARE * size else min(size, max(transferred, transfer.advanced_bytes))
 
 
 def leaping_read_bytes(transfer: TracedTransfer) -> int:

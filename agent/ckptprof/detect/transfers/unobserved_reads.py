@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from ckptprof.detect.tolerances import (
     FEW,
@@ -34,9 +35,8 @@ def find_unobserved_reads(
     known: _ExplainedTransfers | None = None
     ledger: Ledger | None = None
     for opening in openings:
-        if opening.is_attributed or opening.was_written or opening.size < SIGNIFICANT_BYTES:
-            continue
-        if now_ns - opening.opened_ns < POLL_INTERVAL_NS:
+        is_due = not opening.is_attributed and now_ns - opening.opened_ns >= POLL_INTERVAL_NS
+        if not is_due or opening.was_written or opening.size < SIGNIFICANT_BYTES:
             continue
         opening.is_attributed = True
         known = known or _ExplainedTransfers(explained)
@@ -47,7 +47,7 @@ def find_unobserved_reads(
             readers.update(process for process in world.histories if world.may_restore(process))
         ledger = ledger or Ledger(world.histories, openings, [*explained, *found])
         reader = _find_reader(opening, readers, world, ledger)
-        if reader is not None:
+        if reader is not None and _were_read(_alike(opening, reader, world, openings, known), readers, ledger):
             found.append(reader)
             known.add(reader)
             ledger.add(reader)
@@ -101,16 +101,32 @@ def _find_reader(opening: FileOpening, readers: Iterable[ProcessKey], world: Wor
             continue  # it read something else since its birth
         if ledger.unexplained_read_bytes(process, from_ns, opening.closed_ns) >= WHOLE_SHARE * opening.size:
             return Transfer(
-                phase=Phase.ENDED,
-                process=process,
-                file=opening.file,
-                writes=False,
-                path=opening.path,
-                first_ns=opening.opened_ns,
-                last_ns=opening.closed_ns,
-                before_ns=opening.opened_ns,
-                closed_ns=opening.closed_ns,
-                observed_by="opening",
-                size=opening.size,
-            )
+                phase=Phase.ENDED, process=process, file=opening.file, writes=False, path=opening.path,
+                first_ns=opening.opened_ns, last_ns=opening.closed_ns, before_ns=opening.opened_ns,
+                closed_ns=opening.closed_ns, observed_by="opening", size=opening.size,
+            )  # fmt: skip
     return None
+
+
+def _alike(
+    opening: FileOpening, reader: Transfer, world: World, openings: FileOpenings, known: _ExplainedTransfers
+) -> list[FileOpening]:
+    """Return this and what else was open in the same intervals of the counters, as large, and without a known reader.
+
+    Not what was open for too short a time, unless this was, too.
+    """
+    around = world.histories[reader.process].between(reader.first_ns - STAMP_TOLERANCE_NS, reader.last_ns)
+    first_ns, last_ns = min(reader.first_ns, around[0].start_ns), max(reader.last_ns, around[-1].end_ns)
+    return [
+        other for other in takewhile(lambda one: one.opened_ns >= first_ns - POLL_INTERVAL_NS, reversed(openings))
+        if other.opened_ns <= last_ns and first_ns <= (other.closed_ns or 0) and not other.was_written
+        and other.size >= WHOLE_SHARE * opening.size and other.may_read_whole >= opening.may_read_whole
+        and not _is_explained(other, known.of_file[other.file], openings)
+    ]  # fmt: skip
+
+
+def _were_read(files: Sequence[FileOpening], readers: Iterable[ProcessKey], ledger: Ledger) -> bool:
+    """Return True if the readers read as much as all of these files have: else it is unknown which one they read."""
+    from_ns, until_ns = min(one.opened_ns for one in files), max(one.closed_ns or 0 for one in files)
+    read = (ledger.unexplained_read_bytes(one, from_ns - STAMP_TOLERANCE_NS, until_ns) for one in readers)
+    return sum(max(0, one) for one in read) >= WHOLE_SHARE * sum({one.file: one.size for one in files}.values())

@@ -86,30 +86,20 @@ def find_unobserved_write(
             continue  # traced, without a call on this file: a trace misses only small files among many
         start_ns = _write_start_ns(process, fact, world, ledger, ended_ns)
         if start_ns is not None:
+            fact = msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1])
             return Transfer(
-                phase=Phase.ENDED,
-                process=process,
-                file=file,
-                writes=True,
-                path=fact.path,
-                first_ns=start_ns,
-                last_ns=modified_ns,
-                before_ns=start_ns,
-                fact=msgspec.structs.replace(fact, pid=process[0], start_ticks=process[1]),
-                fact_at_ns=at_ns,
-                observed_by="directory",
+                phase=Phase.ENDED, process=process, file=file, writes=True, path=fact.path, first_ns=start_ns,
+                last_ns=modified_ns, before_ns=start_ns, fact=fact, fact_at_ns=at_ns, observed_by="directory",
                 size=fact.size,
-            )
+            )  # fmt: skip
     return None
 
 
 def wrote_enough(process: ProcessKey, fact: FileFact, world: World) -> bool:
     """Return True if a process, or its reaped children, wrote at least the file's size at about that time."""
     birth, modified = birth_and_write_ns(fact, world.clock)
-    written_bytes = world.histories[process].wrote_bytes(
-        min(birth, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS
-    )
-    return written_bytes >= MOST_SHARE * fact.size
+    span = min(birth, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS
+    return world.histories[process].wrote_bytes(*span) >= MOST_SHARE * fact.size
 
 
 def _is_database(fact: FileFact) -> bool:

@@ -91,6 +91,9 @@ class Latest(Generic[K, V]):
     def __iter__(self) -> Iterator[V]:
         return iter(self._all)
 
+    def __reversed__(self) -> Iterator[V]:
+        return reversed(self._all)
+
     def __len__(self) -> int:
         return len(self._all)
 

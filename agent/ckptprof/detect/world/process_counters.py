@@ -252,9 +252,7 @@ class ProcessHistories(dict[ProcessKey, ProcessHistory]):
 
 
 def _anonymous(stat: ProcessStat) -> int | None:
-    if stat.rss_bytes is None or stat.rss_file_bytes is None:
-        return None
-    return stat.rss_bytes - stat.rss_file_bytes
+    return None if stat.rss_bytes is None or stat.rss_file_bytes is None else stat.rss_bytes - stat.rss_file_bytes
 
 
 def _rise(before: int | None, after: int | None) -> int:

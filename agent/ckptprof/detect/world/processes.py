@@ -255,8 +255,7 @@ def job_title(*family: ProcessInfo) -> str:
     for info in working:
         if info.program and not is_helper(info) and not info.program.startswith(INTERPRETERS):
             return info.program
-    root = working[-1]
-    return root.program or working[0].program or working[0].comm
+    return working[-1].program or working[0].program or working[0].comm
 
 
 def key_of(info: ProcessInfo) -> ProcessKey:

@@ -60,9 +60,9 @@ class HealthCounters:
             self._faults[name] = failures
 
     def snapshot(
-        self, output: OutputQueue, population: Population, sampling: BurstSampling, governor: Governor
+        self, output: OutputQueue, population: Population, sampling: BurstSampling, governor: Governor, lost: int
     ) -> SamplerHealth:
-        """Return the current health of the whole sampler."""
+        """Return the current health of the whole sampler; `lost`: events of folders."""
         return SamplerHealth(
             ticks=self._ticks,
             late_ticks=self._late,
@@ -75,7 +75,7 @@ class HealthCounters:
             read_ns=dict(self._read_ns),
             faults=dict(self._faults),
             hung_lookups=len(WORKERS.hung_domains()) + len(BLOCKING_PROCESSES),
-            refused_lookups=WORKERS.refused + sampling.missed,
+            refused_lookups=WORKERS.refused + sampling.missed + lost,
             starved_ns=self._starved_ns,
             abandoned=ABANDONED.count(),
             left_out=governor.left_out | {"files": sum(one.refused for one in population.others.values())},

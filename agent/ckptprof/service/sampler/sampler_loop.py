@@ -134,7 +134,8 @@ class Sampler:
 
     def health(self) -> SamplerHealth:
         """Return the costs and failures of the sampler's own work so far."""
-        return self._counters.snapshot(self._output, self._population, self._burst_sampling, self.governor)
+        lost = self._folders.lost_events
+        return self._counters.snapshot(self._output, self._population, self._burst_sampling, self.governor, lost)
 
     def drop_privileges(self) -> bool:
         """Give up privileges that only attaching needed; return whether they are gone. Call before any thread starts.

@@ -22,14 +22,7 @@ from ckptprof_collectors.files.file_facts import FactQuery
 from ckptprof_collectors.files.process_roots import ProcessKey
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, has_host_pids
 from ckptprof_collectors.processes.open_files import is_data_path
-from ckptprof_collectors.samples import (
-    CollectorFault,
-    FileActivity,
-    FileLifeEvent,
-    Sample,
-    SocketTraffic,
-    TraceHealth,
-)
+from ckptprof_collectors.samples import CollectorFault, FileActivity, FileLifeEvent, Sample, SocketTraffic, TraceHealth
 
 if TYPE_CHECKING:
     from ckptprof_collectors.ebpf.trace import EbpfTrace

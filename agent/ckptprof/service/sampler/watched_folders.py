@@ -163,6 +163,11 @@ class WatchedFolders:
                 if len(self._watched) > 4096:
                     self._watched.pop(next(iter(self._watched)))
 
+    @property
+    def lost_events(self) -> int:
+        """Events that were too many to report."""
+        return 0 if self._events is None else self._events.lost
+
     def ignore_own_open(self, path: bytes) -> None:
         """Record that the sampler itself is about to open this file."""
         if self._events is not None:

@@ -132,8 +132,7 @@ class TracedTransfer(Transfer):
         """Times and offsets of its bytes, until it is classified."""
         if self._points is not None:
             return self._points
-        sessions = self.threads
-        return [measure_movement(None, one, min(one.first_ns, one.last_ns)) for one in sessions if one.bytes > 0]
+        return [measure_movement(None, one, min(one.first_ns, one.last_ns)) for one in self.threads if one.bytes > 0]
 
     @property
     def error(self) -> int | None:
@@ -190,8 +189,7 @@ class TracedTransfer(Transfer):
         """
         if self.storing_error is not None or not (self.syncs or self.other_syncs):
             return None
-        ends = [end for start, end in (*self.syncs, *self.other_syncs) if start >= self.active_ns]
-        return min(ends, default=None)
+        return min((end for start, end in (*self.syncs, *self.other_syncs) if start >= self.active_ns), default=None)
 
     @property
     def last_sign_ns(self) -> int:

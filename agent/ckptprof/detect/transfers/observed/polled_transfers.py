@@ -132,8 +132,7 @@ class PolledTransfers:
         since_ns = max(transfer.before_ns, process.last_read_close_ns)
         before = transfer.samples[0].position if since_ns == transfer.first_ns else 0  # read before the first sample
         history = self._world.histories[transfer.process]
-        returned = history.returned_bytes(since_ns, history.last_ns + 1)
-        return before + returned >= ALL_SHARE * transfer.size
+        return before + history.returned_bytes(since_ns, history.last_ns + 1) >= ALL_SHARE * transfer.size
 
     def _record_max_written(self, process: _PolledProcess, transfer: Transfer, at_ns: int) -> None:
         """Record the most that a file can have been written until its close: its position, and the bytes counted since.
