@@ -13,6 +13,8 @@ from pathlib import Path
 
 import psutil
 
+from ckptprof_collectors.kernelfs import PAGE_BYTES, read_once
+
 MAX_ARGUMENT_BYTES = 256 << 10  # of a command line or an environment; larger ones are not read
 _READ_ERRORS = (psutil.Error, OSError, ValueError, IndexError)  # psutil does not validate files of /proc
 _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
@@ -36,10 +38,9 @@ def own_process() -> psutil.Process:
 
 def own_memory_bytes() -> int | None:
     """Resident memory of this process; None if the kernel does not show it."""
-    try:
-        return int(own_process().memory_info().rss)
-    except (psutil.Error, OSError):
-        return None
+    with contextlib.suppress(OSError, IndexError, ValueError):
+        return int(read_once(b"/proc/self/statm", 128).split()[1]) * PAGE_BYTES
+    return None
 
 
 class ProcessFacts:
@@ -65,12 +66,10 @@ class ProcessFacts:
 
     def environment(self) -> dict[str, str]:
         """Environment at the start of the process; names and values may contain surrogates."""
-        if self._process is None or self._bytes(_ENVIRONMENT) > MAX_ARGUMENT_BYTES:
-            return {}
-        try:
-            return self._process.environ()
-        except _READ_ERRORS:
-            return {}
+        with contextlib.suppress(*_READ_ERRORS):
+            if self._process is not None and self._bytes(_ENVIRONMENT) <= MAX_ARGUMENT_BYTES:
+                return self._process.environ()
+        return {}
 
     def uid(self) -> int | None:
         try:
