@@ -242,8 +242,7 @@ class TcpEndpoints:
         self._waiting: list[_OwnedSocket] = []  # whose owner could not be searched for yet
         self._endpoints: OrderedDict[_Key, _Endpoint] = OrderedDict()  # the last active one last
         self._others = _Endpoint(_OTHERS, ())
-        self._is_new = True  # counters so far are from before the first poll
-        self._calm_segments = b""  # counters of segments before a poll that found no change
+        self._is_new, self._calm_segments = True, b""  # no poll so far; counters before a poll that found no change
 
     def read(self) -> Sequence[Sample] | None:
         """Sample what changed since the last call; None: nothing was polled. Raises OSError."""
