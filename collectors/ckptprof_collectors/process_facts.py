@@ -13,8 +13,6 @@ from pathlib import Path
 
 import psutil
 
-from ckptprof_collectors.kernelfs import PAGE_BYTES, read_once
-
 MAX_ARGUMENT_BYTES = 256 << 10  # of a command line or an environment; larger ones are not read
 _READ_ERRORS = (psutil.Error, OSError, ValueError, IndexError)  # psutil does not validate files of /proc
 _ARGUMENTS, _ENVIRONMENT = (45, 46), (47, 48)  # arg_start and arg_end, env_start and env_end, counted from `state`
@@ -38,8 +36,8 @@ def own_process() -> psutil.Process:
 
 def own_memory_bytes() -> int | None:
     """Resident memory of this process; None if the kernel does not show it."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        return int(read_once(b"/proc/self/statm", 128).split()[1]) * PAGE_BYTES
+    with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(128).split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return None
 
 
