@@ -36,10 +36,9 @@ def own_process() -> psutil.Process:
 
 def own_memory_bytes() -> int | None:
     """Resident memory of this process; None if the kernel does not show it."""
-    try:
-        return int(own_process().memory_info().rss)
-    except (psutil.Error, OSError):
-        return None
+    with contextlib.suppress(OSError, IndexError, ValueError), open("/proc/self/statm", "rb", buffering=0) as file:
+        return int(file.read(128).split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return None
 
 
 class ProcessFacts:
@@ -65,12 +64,10 @@ class ProcessFacts:
 
     def environment(self) -> dict[str, str]:
         """Environment at the start of the process; names and values may contain surrogates."""
-        if self._process is None or self._bytes(_ENVIRONMENT) > MAX_ARGUMENT_BYTES:
-            return {}
-        try:
-            return self._process.environ()
-        except _READ_ERRORS:
-            return {}
+        with contextlib.suppress(*_READ_ERRORS):
+            if self._process is not None and self._bytes(_ENVIRONMENT) <= MAX_ARGUMENT_BYTES:
+                return self._process.environ()
+        return {}
 
     def uid(self) -> int | None:
         try:

@@ -139,11 +139,9 @@ class EntityTable(Generic[S]):
         return row
 
     def _evict_for(self, rank: int) -> bool:
-        def importance(name: str) -> int:
-            return self._about.get(name, _UNDESCRIBED).rank
-
-        victim = min(self._rows, key=importance)
-        if importance(victim) >= rank:
+        ranks = {name: self._about.get(name, _UNDESCRIBED).rank for name in self._rows}
+        victim = min(ranks, key=ranks.__getitem__)
+        if ranks[victim] >= rank:
             return False
         self._release(victim)
         return True
@@ -155,8 +153,7 @@ class EntityTable(Generic[S]):
             _remember(self._folded, name, row.sample)
 
     def _fold(self, name: str, sample: S) -> None:
-        if self._other is None:
-            self._other = [0] * len(self._columns)
+        self._other = self._other or [0] * len(self._columns)
         before = self._folded.get(name)
         if before is None:
             self.dropped += 1

@@ -285,10 +285,7 @@ class _Collectors:
 
     def _of(self, collector: str) -> CollectorHealth:
         name = self.names.admit(collector)
-        health = self._health.get(name)
-        if health is None:
-            health = self._health[name] = CollectorHealth()
-        return health
+        return self._health.get(name) or self._health.setdefault(name, CollectorHealth())
 
     def record_reads(self, collectors: tuple[str, ...]) -> None:
         for collector in collectors:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,6 +29,7 @@ FRESH_SECONDS = 1.0
 _OPENMETRICS = "application/openmetrics-text"
 _PLAIN_NAMES = ";version=1.0.0;escaping=allow-utf-8"  # our names: checking every letter would take half the time
 _TEXT = "text/plain; charset=utf-8"
+_EXEMPLAR = attrgetter("exemplar")
 _INDEX = (
     b'<!doctype html><html lang="en"><meta charset="utf-8"><title>ckptprof</title>'
     b'<h1>ckptprof</h1><p><a href="/metrics">Metrics</a></p></html>\n'
@@ -49,29 +51,31 @@ class _Format(Collector):
         self._encode, self.content_type = choose_encoder(accept)
         self._changed: list[Metric] = []
         self._end = self._encode(self)
-        self._known: dict[str, tuple[list[Sample], list[bytes], int]] = {}  # series, all lines, those of the heading
+        self._known: dict[str, tuple[list[Sample], bytes, list[bytes], bytes]] = {}  # series, heading, labels, text
 
     def collect(self) -> Iterable[Metric]:
         return self._changed
 
     def page(self, families: Iterable[Metric]) -> bytes:
-        return b"\n".join([*(line for family in families for line in self._lines(family)), self._end])
+        return b"".join([*map(self._text, families), self._end])
 
-    def _lines(self, family: Metric) -> list[bytes]:
+    def _text(self, family: Metric) -> bytes:
         samples = family.samples
-        before, lines, first = self._known.get(family.name, ([], [], 0))
-        if samples == before and lines:
-            return lines
-        if lines and [one[:2] for one in samples] == [one[:2] for one in before]:  # name and labels
-            starts = (line.rpartition(b" ")[0] for line in lines[first:])
-            values = (floatToGoString(one.value).encode() for one in samples)  # type: ignore[no-untyped-call]
-            lines = [*lines[:first], *map(b"%b %b".__mod__, zip(starts, values, strict=True))]
-        else:
+        before, heading, starts, whole = self._known.get(family.name, ([], b"", [], b""))
+        if samples == before and whole:
+            return whole
+        if whole and [one[:2] for one in samples] == [one[:2] for one in before] and not any(map(_EXEMPLAR, samples)):
+            values = [floatToGoString(one.value).encode() for one in samples]  # type: ignore[no-untyped-call]
+            whole = heading + b"".join(map(b"%b %b\n".__mod__, zip(starts, values, strict=True)))
+        else:  # other names or labels, or more behind a value
             self._changed = [family]
-            *lines, _ = self._encode(self).removesuffix(self._end).split(b"\n")
+            whole = self._encode(self).removesuffix(self._end)
+            *lines, _ = whole.split(b"\n")
             first = len(lines) - len(samples)
-        self._known[family.name] = samples, lines, first
-        return lines
+            heading = b"".join(map(b"%b\n".__mod__, lines[:first]))
+            starts = [line.rpartition(b" ")[0] for line in lines[first:]]
+        self._known[family.name] = samples, heading, starts, whole
+        return whole
 
 
 class Pages:

@@ -29,11 +29,10 @@ class HostMemory:
         except OSError as error:
             self._meminfo.close()
             raise UnavailableError(f"/proc/vmstat: {error.strerror}") from error
-        self._pressure: list[KernelFile | None] = []
         self._unreported: list[Sample] = []
-        for file in _PSI_FILES:
-            self._pressure.append(self._open_pressure(fs, file))
+        self._pressure = [self._open_pressure(fs, file) for file in _PSI_FILES]
         self._previous: MemorySample | None = None
+        self.written_bytes: int | None = None  # back to devices, at the last read
 
     def _open_pressure(self, fs: KernelFs, file: str) -> KernelFile | None:
         try:
@@ -78,6 +77,7 @@ class HostMemory:
             locked_bytes=number_after(info, b"\nUnevictable:", _KIB),
             oom_kills=number_after(stat, b"\noom_kill ", 1),
         )
+        self.written_bytes = current.written_bytes
         samples, self._unreported = self._unreported, []
         compared = msgspec.structs.replace(current, psi_cpu_some_us=None)  # alone it is no news: some task always waits
         if compared != self._previous:

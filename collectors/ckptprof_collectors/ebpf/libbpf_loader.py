@@ -57,6 +57,7 @@ _SIGNATURES: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "bpf_map_update_elem": (_INT, (_INT, _POINTER, _POINTER, ctypes.c_uint64)),
     "bpf_map_delete_elem": (_INT, (_INT, _POINTER)),
     "bpf_map_lookup_batch": (_INT, (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _U32_POINTER, _POINTER)),
+    "bpf_map_lookup_and_delete_batch": (_INT, (_INT, _POINTER, _POINTER, _POINTER, _POINTER, _U32_POINTER, _POINTER)),
     "bpf_prog_test_run_opts": (_INT, (_INT, _POINTER)),
     "ring_buffer__new": (_POINTER, (_INT, _POINTER, _POINTER, _POINTER)),
     "ring_buffer__consume": (_INT, (_POINTER,)),

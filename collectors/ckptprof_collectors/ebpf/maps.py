@@ -53,18 +53,19 @@ class BpfMap:
             ctypes.memmove(self._keys, old[0], used * self.key_size)
             ctypes.memmove(self._values, old[1], used * self.stride_bytes)
 
-    def lookup_batch(self) -> tuple[int, memoryview, memoryview]:
+    def lookup_batch(self, *, delete: bool = False) -> tuple[int, memoryview, memoryview]:
         """Read (number of entries, their keys, their values), each end to end; valid until the next call.
 
-        One system call if they fit into the size of the last call. Entries added or deleted meanwhile may be in it
-        or not, and each one is whole unless its writer is a program at work on it. Raises BpfError.
+        One system call if they fit into the size of the last call; `delete` deletes what it reads. Entries added or
+        deleted meanwhile may be in it or not; one is whole unless its program is writing it. Raises BpfError.
         """
         if not self._capacity:
             self._grow(0)
         elif self._small_lookups >= _SHRINK_AFTER_LOOKUPS:
             self._resize(max(self._capacity // 2, _FIRST_CAPACITY), 0)
             self._small_lookups = 0
-        call, count, done = self._lib.call.bpf_map_lookup_batch, self._count, 0
+        name = "bpf_map_lookup_and_delete_batch" if delete else "bpf_map_lookup_batch"
+        call, count, done = getattr(self._lib.call, name), self._count, 0
         place, next_place, started = self._place, self._next_place, False
         while True:
             if done == self._capacity:

@@ -209,9 +209,7 @@ class EbpfTrace:
 
     def consume_trifles(self) -> Mapping[int, int]:
         """Bytes by pid, transferred since the last call to and from unreported files; raises BpfError."""
-        _, keys, values = self._trifles.lookup_batch()
-        for at in range(0, len(keys), 4):
-            self._trifles.delete(bytes(keys[at : at + 4]))
+        _, keys, values = self._trifles.lookup_batch(delete=True)
         return dict(zip(keys.cast("I"), values.cast("Q"), strict=True))
 
     def read(self, *, final: bool = False) -> Sequence[Sample]:

@@ -1,11 +1,12 @@
 """TCP connections by remote address, port and owner: bytes, and what limited the sender (tcp_info).
 
-Nothing is read while no process needs it. The sums start at zero with the first poll, since the earlier traffic of a
-connection is no evidence; new connections are counted from their start.
+Nothing is read while no process needs it, nor while no segment is sent or received. The sums start at zero with the
+first poll, since the earlier traffic of a connection is no evidence; new connections are counted from their start.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import socket
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, list_names
+from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, list_names, read_limited
 from ckptprof_collectors.networks.inet_diag import TcpCounters, TcpSocket, TcpTable
 from ckptprof_collectors.networks.netlink import ROUTE, Netlink, parse_attributes
 from ckptprof_collectors.samples import Sample, TcpSample, text
@@ -232,6 +233,7 @@ class TcpEndpoints:
         self._addresses = LocalAddresses(fs)
         self._clock = clock
         self._next = 0.0
+        self._snmp = fs.proc / "net/snmp"
         self.owners: ConnectionOwners = AllConnections()
         self._reset()
 
@@ -240,7 +242,7 @@ class TcpEndpoints:
         self._waiting: list[_OwnedSocket] = []  # whose owner could not be searched for yet
         self._endpoints: OrderedDict[_Key, _Endpoint] = OrderedDict()  # the last active one last
         self._others = _Endpoint(_OTHERS, ())
-        self._is_new = True  # counters so far are from before the first poll
+        self._is_new, self._calm_segments = True, b""  # no poll so far; counters before a poll that found no change
 
     def read(self) -> Sequence[Sample] | None:
         """Sample what changed since the last call; None: nothing was polled. Raises OSError."""
@@ -252,6 +254,9 @@ class TcpEndpoints:
         if now < self._next:
             return None
         start_cpu_seconds = time.thread_time()
+        segments = self._read_segments()
+        if segments and segments == self._calm_segments:
+            return []
         self._table.follow_closed()
         changed, closed = self._table.poll()
         if self._is_new:
@@ -260,16 +265,24 @@ class TcpEndpoints:
                     one.counted = one.counts()
         self._is_new = self._table.omitted > 0  # sockets beyond the limit have counted before they are first included
         touched = self._count(dict.fromkeys([*self._waiting, *changed, *closed]), set(closed))
+        self._calm_segments = b"" if changed or closed or self._waiting else segments
         self._next = now + (time.thread_time() - start_cpu_seconds) / MAX_CPU_SHARE
         return [endpoint.sample() for endpoint in touched.values()]
 
+    def _read_segments(self) -> bytes:
+        """Read what all connections have sent and received, in a hundredth of a poll; b"" if /proc hides it."""
+        with contextlib.suppress(OSError):
+            return read_limited(self._snmp).rpartition(b"\nTcp:")[2].partition(b"\n")[0]
+        return b""
+
     def _count(self, sockets: Collection[_OwnedSocket], closed: set[_OwnedSocket]) -> dict[_Key, _Endpoint]:
-        counted = [(one, one.counts()) for one in sockets]
         follow_up_since = self._clock() - FOLLOW_UP_SECONDS
         reportable = {
             one: counts
-            for one, counts in counted
-            if _is_reportable(one, counts, any_change=one in closed or one.reported_at >= follow_up_since)
+            for one in sockets
+            if _is_reportable(
+                one, counts := one.counts(), any_change=one in closed or one.reported_at >= follow_up_since
+            )
         }
         owners = self._find_owners(reportable)
         waiting = set(self._waiting) - closed
@@ -348,8 +361,7 @@ class TcpEndpoints:
                     touched[_OTHERS] = self._others
                     return self._others
                 self._endpoints.popitem(last=False)
-            remote, local = key[0], key[1]
-            endpoint = self._endpoints[key] = _Endpoint(key, self._addresses.interfaces_of(local, remote))
+            endpoint = self._endpoints[key] = _Endpoint(key, self._addresses.interfaces_of(key[1], key[0]))
         self._endpoints.move_to_end(key)
         endpoint.start_sample()
         touched[key] = endpoint
@@ -374,6 +386,4 @@ def _transferred_bytes(counts: TcpCounters, counted: TcpCounters) -> int:
 
 
 def _text(address: bytes) -> str:
-    if not address:
-        return ""
-    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address)
+    return socket.inet_ntop(socket.AF_INET if len(address) == 4 else socket.AF_INET6, address) if address else ""

@@ -58,6 +58,8 @@ class Bench:
         self.now = 0.0
         self.collector = TcpEndpoints(KernelFs(), clock=lambda: self.now)
         self.collector._addresses.interfaces_of = lambda *_: ("eth0",)  # type: ignore[method-assign] # not of this machine
+        self.segments = b""  # of the host; not known
+        self.collector._read_segments = lambda: self.segments  # type: ignore[method-assign] # likewise
         self.read()
 
     @property
@@ -310,6 +312,19 @@ def test_who_cannot_be_looked_for_yet_is_counted_later(bench: Bench) -> None:
     owners.found = {77: (5, 50)}
     (told,) = bench.read(message(1, info(MIB)))
     assert (told.pid, told.bytes_acked) == (5, MIB)
+
+
+def test_nothing_is_read_while_no_segment_comes_or_goes(bench: Bench) -> None:
+    """A poll walks over all slots of the kernel's table; while one finds a change, the next one is made anyway."""
+    bench.segments = b"1 1"
+    bench.read(message(1, info(MIB)))
+    (told,) = bench.read(message(1, info(MIB, 0, (200_000, 200_000, 0))))  # waits, and sends no segment
+    assert told.rwnd_limited_us == 200_000
+    bench.read(message(1, info(MIB, 0, (200_000, 200_000, 0))))
+    assert bench.read(message(1, info(3 * MIB))) == []  # not asked for
+    bench.segments = b"1 2"
+    (told,) = bench.read()
+    assert told.bytes_acked == 3 * MIB
 
 
 def test_nothing_is_read_while_nobody_matters(bench: Bench) -> None:

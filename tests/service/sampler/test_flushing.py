@@ -34,6 +34,15 @@ def test_a_dirty_file_is_asked_about_once_a_second_until_it_is_clean() -> None:
     assert len(flushing) == 0
 
 
+def test_a_file_is_queried_again_once_anything_was_written_back() -> None:
+    """While the host writes nothing back no file gets clean: then only now and then, as a file may be deleted."""
+    flushing = WritebackQuestions()
+    flushing.ingest(0, fact(4096))
+    asked = [bool(flushing.questions(second * SECOND_NS, 0, 7 if second < 3 else 8)) for second in range(10)]
+
+    assert [second for second, one in enumerate(asked) if one] == [0, 3, 8]
+
+
 def test_what_does_not_tell_is_not_asked_about() -> None:
     """A file system or a kernel that cannot count; a file that is clean already."""
     flushing = WritebackQuestions()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +40,7 @@ LATE_NS = 1_000_000_000
 BEHIND_NS = 10_000_000_000  # then a warning
 _LATE = "checkpoints are reported late"
 SESSION_SECONDS = 10.0
+HEALTH_SECONDS = 4.5  # the sampler makes its own every five
 _PENDING_INTERVAL_NS = 750_000_000  # between two stored states: a killed process loses no more
 _PENDING_SHARE = 0.05  # of a core at most
 _PENDING_TIMEOUT_SECONDS = 0.5  # at most at once: frames wait during it
@@ -144,7 +146,7 @@ class Recorder:
         self._timeline = TimelineBuilder()
         self._deletions = Deletions()
         self.session: Session | None = None  # the current or the last one
-        self._session_stored = 0.0
+        self._session_stored = self._health_made = -math.inf  # CLOCK_MONOTONIC, in seconds
         self.frames = 0
         self.late_frames = 0
         self._late_ns = 0  # delay of the last frame
@@ -272,14 +274,15 @@ class Recorder:
 
     def housekeeping(self, now_wall_ns: int, *, sampler_restarts: int = 0, samplers_stuck: int = 0) -> None:
         """Store and publish what is due; call it about once a second."""
+        now = time.monotonic()
         if self._writer is not None:
-            windows = self._timeline.consume(before_wall_ns=now_wall_ns)
-            if windows:
+            if windows := self._timeline.consume(before_wall_ns=now_wall_ns):
                 self._writer.put_windows(windows)
-            if time.monotonic() - self._session_stored > SESSION_SECONDS:
+            if now - self._session_stored > SESSION_SECONDS:
                 self._store_session()
         ABANDONED.remove_ended()
-        if self._metrics is not None:
+        if self._metrics is not None and now - self._health_made > HEALTH_SECONDS:
+            self._health_made = now
             self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
         self._show()
 
@@ -342,19 +345,16 @@ class Recorder:
             self._writer.put_session(self.session)
 
     def _health(self, sampler_restarts: int = 0, samplers_stuck: int = 0) -> RecorderHealth:
-        writer = self._writer
-        underway_now = self._detector.detector.underway if self._detector is not None else []
+        writer, guarded = self._writer, self._detector
+        underway_now = guarded.detector.underway if guarded else []
         return RecorderHealth(
             frames=self.frames,
             dropped_frames=self.dropped_frames + (writer.dropped_windows if writer else 0) + self._timeline.dropped,
             late_frames=self.late_frames,
             behind_seconds=lambda: self.behind_seconds,
-            detection_faults=self._previous_faults
-            + (self._detector.faults if self._detector is not None else 0)
-            + self._diagnosis.faults,
-            detection_memory_bytes=self._detector.detector.retained_bytes if self._detector is not None else None,
-            detection_forgotten_bytes=self._previous_forgotten_bytes
-            + (self._detector.forgotten_bytes if self._detector is not None else 0),
+            detection_faults=self._previous_faults + (guarded.faults if guarded else 0) + self._diagnosis.faults,
+            detection_memory_bytes=guarded.detector.retained_bytes if guarded else None,
+            detection_forgotten_bytes=self._previous_forgotten_bytes + (guarded.forgotten_bytes if guarded else 0),
             left_out_events=self._omitted_events,
             store_errors=writer.store_errors if writer else None,
             damaged_databases=writer.damaged_databases if writer else None,
@@ -367,7 +367,7 @@ class Recorder:
             cpu_seconds=time.process_time(),
             resident_bytes=own_memory_bytes(),
             hung_saves=len([one for one in underway_now if any(why.name == HUNG for why in one.evidence)]),
-            bursts_active=int(self._detector.detector.active) if self._detector else 0,
+            bursts_active=int(guarded.detector.active) if guarded else 0,
         )
 
 

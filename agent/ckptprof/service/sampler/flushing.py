@@ -16,6 +16,7 @@ from ckptprof_collectors.samples import FileFact
 MAX_FILES = 64  # of one process, the largest
 MAX_PROCESSES = 64
 PERIOD_NS = 1_000_000_000
+STILL_NS = 4_000_000_000  # more, while the host writes nothing back: nothing gets clean, but a file may be deleted
 PATIENCE_NS = 120_000_000_000  # writeback starts after dirty_expire_centisecs, by default 30 seconds
 _MAX_PATHS = 4  # of one file
 _COST_FACTOR = 20  # counting the dirty pages of a file walks over all its pages: at most a twentieth of a core
@@ -42,8 +43,8 @@ class WritebackQuestions:
     def __init__(self) -> None:
         self._files: dict[_FileKey, _DirtyFile] = {}
         self._by_process: dict[_ProcessKey, set[_FileKey]] = {}  # by the first of its `paths`
-        self._next_ns = 0
-        self._spent_ns = 0
+        self._next_ns = self._spent_ns = 0
+        self._written_bytes: int | None = None  # by the host, at the last query
 
     def __len__(self) -> int:
         return len(self._files)
@@ -98,10 +99,15 @@ class WritebackQuestions:
         following = next(islice(dirty.paths, 1, None), None)
         return following is not None and (following in self._by_process or len(self._by_process) < MAX_PROCESSES)
 
-    def questions(self, now_ns: int, spent_ns: int) -> list[FactQuery]:
-        """Return the queries that are due; `spent_ns`: CPU time of all answers so far."""
-        if not self._files or now_ns < self._next_ns:
+    def questions(self, now_ns: int, spent_ns: int, written_bytes: int | None = None) -> list[FactQuery]:
+        """Return the queries that are due.
+
+        `spent_ns`: CPU time of all answers so far; `written_bytes`: written back so far by the host, None: unknown.
+        """
+        is_still = written_bytes is not None and written_bytes == self._written_bytes
+        if not self._files or now_ns < self._next_ns + is_still * STILL_NS:
             return []
+        self._written_bytes = written_bytes
         cost_ns, self._spent_ns = spent_ns - self._spent_ns, spent_ns
         self._next_ns = now_ns + max(PERIOD_NS, _COST_FACTOR * cost_ns)
         for file, dirty in list(self._files.items()):
@@ -116,16 +122,8 @@ class WritebackQuestions:
         for process, files in self._by_process.items():
             newest_last = sorted(files, key=lambda one: (self._files[one].since_ns, one))
             keys = {os.fsencode(self._files[file].paths[process]): file for file in newest_last}
+            view = ProcessKey(*process)
             questions.append(
-                FactQuery(
-                    *process,
-                    ProcessKey(*process),
-                    tuple(keys),
-                    (),
-                    0,
-                    read_contents=False,
-                    count_unwritten=True,
-                    keys=keys,
-                )
+                FactQuery(*process, view, tuple(keys), (), 0, read_contents=False, count_unwritten=True, keys=keys)
             )
         return questions

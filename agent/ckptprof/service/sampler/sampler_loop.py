@@ -35,6 +35,7 @@ from ckptprof_collectors import heap, privileges, registry
 from ckptprof_collectors.abandoned import ABANDONED
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.collector import Collector
+from ckptprof_collectors.devices.memory import HostMemory
 from ckptprof_collectors.files.file_facts import FactFinder, FactQuery
 from ckptprof_collectors.files.process_roots import HOST_PROCESS, OWN_PROCESS
 from ckptprof_collectors.files.workers import WORKERS
@@ -95,6 +96,7 @@ class Sampler:
         self._collectors, unavailable = registry.make_collectors(fs)
         self._connections = SocketOwnership(fs, self._collectors)
         self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirectReader)), None)
+        self._memory = next((one for one in self._collectors if isinstance(one, HostMemory)), None)
         self._pending: list[Sample] = list(unavailable)
         self._samples: list[Sample] = []  # of the tick in progress
         self._trace_samples: Sequence[Sample] = ()  # of the trace, not reported yet
@@ -383,7 +385,8 @@ class Sampler:
                 watching.learn_folder(os.path.dirname(os.fsencode(fact.path)))
                 if fact.size >= WAKING_BYTES:
                     self._folders.watch_checkpoint(os.fsencode(fact.path), watching.view)
-        for question in self._flushing.questions(now_ns, self._facts.cost.unwritten_ns):
+        written_bytes = None if self._memory is None else self._memory.written_bytes
+        for question in self._flushing.questions(now_ns, self._facts.cost.unwritten_ns, written_bytes):
             self._request(question)
         self._counters.set_failures("facts", self._facts.refused)
         return facts

@@ -107,12 +107,8 @@ class _SampledThreads:
         if not watching.activity.is_in_burst() or not watching.activity.is_urgent(now_ns):
             # no bytes are transferred: a sync is in progress, old files are deleted, or nothing is done
             clears = now_ns - self._urgent_ns <= MAX_CLEANUP_NS
-            deleting = (
-                [tid for tid, one in self.followed.items() if now_ns - one.deleted_ns <= DELETING_PAUSE_NS]
-                if clears
-                else []
-            )
-            return list(dict.fromkeys((*at_files, *deleting)))
+            deleting = [tid for tid, one in self.followed.items() if now_ns - one.deleted_ns <= DELETING_PAUSE_NS]
+            return list(dict.fromkeys((*at_files, *(deleting if clears else ()))))
         self._urgent_ns = now_ns
         if traced:
             movers = watching.traced.movers
