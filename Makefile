@@ -33,7 +33,7 @@ TORCH_VERSION := 2.13.0
 DEMO_VENV := .build/demo-$(FRAMEWORK)
 SOURCES := agent collectors dashboards tests benchmarks examples hatch_build.py
 
-.PHONY: help demo test certain live steady check shadow vm weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture deb
+.PHONY: help demo test certain live steady check shadow vm weights constants bench score bpf budget fmt lint fuzz audit lock clean packages picture deb site tutorial
 
 help: ## list the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -76,6 +76,13 @@ vm: $(VENV)/.installed-all ## real NFS, NVMe and RDMA in a virtual machine, half
 		/usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross,qemu-system-x86_64:qemu-system-x86 gcc)
 	trap '$(VENV)/bin/python tests/vm/table.py' EXIT; CKPTPROF_VM=$(or $(KERNEL),$(if $(filter arm64,$(ARCH)),6.12,6.1))$(if $(filter arm64,$(ARCH)),-arm64) \
 		$(VENV)/bin/python -m pytest -p no:randomly tests/vm/real_storage.py $(if $(ONLY),-k '$(ONLY)')
+
+tutorial: $(VENV)/.installed ## renew the listings of docs/tutorial.md from real runs, two minutes, as root on a quiet machine
+	$(VENV)/bin/python examples/tutorial.py
+
+site: $(VENV)/.installed ## the documentation as a web site, in .build/site
+	@.ci/pip $(VENV)/bin/python install --group site
+	$(VENV)/bin/mkdocs build --strict --config-file .ci/mkdocs.yml
 
 shadow: $(VENV)/.installed ## replay all captures through two trees and print what differs: OLD=main (NEW=REV)
 	$(VENV)/bin/python tests/recording/shadow.py $(if $(ONLY),--only '$(ONLY)') $(OLD) $(NEW)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from panels import AGE_IN_INTERVALS, BEGUN, BLOCKED, HEAT, INCOMPLETE, LIMITED, LONGEST, NODE_TABLE, NODES, SAVED
-from queries import HELD, UNNAMED, Board, Group, Panel, Query, blocked_share, grown, hourly, intervals, share
+from queries import INTERVALS, RESPONDS, RUN_STALLED, STALLED, UNNAMED, Board, Group, Panel, Query, grown, hourly
 
 _ALERTS = 'ALERTS{NODE,alertname=~"Ckptprof.+",alertstate="firing"}'
+_SEVERITIES = {"critical": (1, 1), "warning": (1,), "info": None}  # red, yellow, no colour
 _NONE = "0 * count(ckptprof_build_info{NODE})"
+_HELD = [grown(f"checkpoint_{one}_seconds_total", "instance") for one in ("gpu", "stall")]
 _ON_STORAGE = "$__range_s * count by (storage) (increase(ckptprof_storage_save_seconds_total{NODE}[$__range]))"
 
 _STATS = (
@@ -15,26 +17,33 @@ _STATS = (
         "Alerts",
         "short",
         "Alerts of the rules that fire now; they are listed below.",
-        (Query(f"count({_ALERTS}) or {_NONE}", "alerts"),),
+        tuple(
+            Query(f'count({_ALERTS[:-1]},severity="{one}"}}) or {_NONE}', one, steps=steps)
+            for one, steps in _SEVERITIES.items()
+        ),
         empty="no agent was scraped",
-        steps=(1, 5),
     ),
     Panel(
         "Nodes overdue",
         "short",
-        "Nodes whose newest save is older than twice their mean interval between saves within the time range.",
-        (Query(f"count({intervals()} > 2) or {_NONE}", "nodes"),),
+        "Nodes that respond, and whose newest save is older than twice their mean interval between saves within the "
+        "time range.",
+        (Query(f"count({INTERVALS} > 2) or {_NONE}", "nodes"),),
         empty="no agent was scraped",
-        steps=(1, 5),
+        steps=(1,),
     ),
     LONGEST,
     INCOMPLETE,
     BLOCKED,
     Panel(
-        "Mean GPUs waiting",
+        "GPUs waiting",
         "short",
-        "Average number of GPUs of all nodes that waited for saves in the last hour.",
-        (Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "GPUs"),),
+        "Average number of GPUs that waited for saves in the last hour, and the number of GPUs of the nodes whose "
+        "training saves blocked.",
+        (
+            Query(f"sum({hourly('checkpoint_gpu_seconds_total')})", "on average"),
+            Query("round(sum({} / ({} > 0)))".format(*_HELD), "of"),
+        ),
         empty="not known",
     ),
     SAVED,
@@ -61,22 +70,20 @@ _GROUPS = (
         "Training blocked",
         (
             Panel(
-                "Runs, the most blocked first",
+                "Runs, by their most blocked node",
                 "percentunit",
                 "Share of the time range in which saves blocked training, on the worst node of each run; the ten "
                 "highest. 5 % is a usual limit.",
-                (Query(f"topk(10, {blocked_share()})", "{{run}}"),),
+                (Query(f"topk(10, {RUN_STALLED})", "{{run}}"),),
                 empty=UNNAMED,
                 kind="bars",
-                steps=HELD,
             ),
             Panel(
                 "Nodes, the most blocked first",
                 "percentunit",
                 "Share of the time range in which saves blocked training; the ten highest. 5 % is a usual limit.",
-                (Query(f"topk(10, {share('checkpoint_stall_seconds_total')})"),),
+                (Query(f"topk(10, {STALLED} {RESPONDS})"),),
                 kind="bars",
-                steps=HELD,
             ),
             Panel(
                 "Training blocked by storage",
@@ -85,11 +92,9 @@ _GROUPS = (
                 "written to; the average of the nodes that saved there.",
                 (Query(f"{grown('storage_stall_seconds_total', 'storage')} / ({_ON_STORAGE})", "{{storage}}"),),
                 kind="bars",
-                steps=HELD,
-                width=8,
             ),
             Panel(
-                "Throughput of saves by storage",
+                "Mean throughput of saves by storage",
                 "Bps",
                 "Bytes of saves divided by their duration, within the time range, by the type of file system.",
                 (
@@ -100,15 +105,6 @@ _GROUPS = (
                     ),
                 ),
                 kind="bars",
-                width=8,
-            ),
-            Panel(
-                "Saved by storage",
-                "decbytes",
-                "Bytes of saves within the time range, by the type of file system.",
-                (Query(grown("storage_saved_bytes_total", "storage"), "{{storage}}"),),
-                kind="bars",
-                width=8,
             ),
         ),
     ),
@@ -130,7 +126,7 @@ _GROUPS = (
                     ),
                     Query("max by (run) (run:ckptprof_run_saves:increase1h{RECORDED})", "saves in an hour", "none"),
                     Query("count by (run) (ckptprof_run_info{RUN})", "nodes", "none"),
-                    Query(blocked_share(), "training blocked", "percentunit", HELD),
+                    Query(RUN_STALLED, "training blocked", "percentunit"),
                 ),
                 empty=UNNAMED,
                 kind="table",

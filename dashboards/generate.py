@@ -58,7 +58,7 @@ SAVES = 'ckptprof_last_checkpoint_timestamp_seconds{NODE,kind="save"} * 1000'
 Built = Any  # a builder; the library types members of enums as str, and most methods not at all
 MAPPED = {
     "limit": {str(number): shown for number, shown in enumerate(LIMITS.values())},
-    "level": {"0": ("poll", "#808080"), "1": ("trace", "#1da417")},
+    "level": {"-1": ("silent", WATCH), "0": ("poll", "#808080"), "1": ("trace", "#1da417")},
 }
 
 
@@ -79,7 +79,7 @@ def _letter(number: int) -> str:
     return chr(ord("A") + number)
 
 
-def _steps(steps: tuple[float, float] | None) -> Built:
+def _steps(steps: tuple[float, ...] | None) -> Built:
     places = zip((None, *(steps or ())), (GOOD, WATCH, BAD), strict=False)
     return ThresholdsConfig().steps([models.Threshold(value=value, color=colour) for value, colour in places])
 
@@ -96,7 +96,7 @@ def _colour(mode: Any, fixed: str | None = None) -> Built:
 
 def _stat(_: Board, panel: Panel) -> Built:
     built: Built = stat.Panel()
-    if len(panel.queries) > 1:
+    if len(panel.queries) > 1 or "{{" in panel.queries[0].legend:
         built = built.text_mode(BigValueTextMode.VALUE_AND_NAME)
     built = built.graph_mode(BigValueGraphMode.NONE).reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     for query in panel.queries:

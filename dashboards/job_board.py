@@ -16,9 +16,9 @@ from panels import (
     LIMITS,
     NODE_TABLE,
 )
-from queries import TWICE, UNNAMED, Board, Group, Panel, Query, intervals, slowness
+from queries import INTERVALS, TWICE, UNNAMED, Board, Group, Panel, Query, slowness
 
-_SLOW = (1.2, 1.5)
+_SLOW = (1.5,)
 
 _STATS = (
     Panel(
@@ -47,7 +47,7 @@ _STATS = (
         "suffix:x",
         "Time since the newest save of the node that has been without one for longest, divided by its mean interval "
         "between saves; above 2 a save is overdue.",
-        (Query(f"max({intervals()})", "intervals"),),
+        (Query(f"max({INTERVALS})", "intervals"),),
         empty="fewer than two saves",
         steps=TWICE,
     ),

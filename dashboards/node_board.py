@@ -20,7 +20,7 @@ from panels import (
 from queries import SAVE, Board, Group, Panel, Query, grown, network, rate
 
 _DEVICE = "{{instance}} {{device}}"
-_AMPLIFIED = (1.2, 1.5)
+_AMPLIFIED = (1.5,)
 
 _STATS = (
     NODES,
@@ -148,7 +148,7 @@ _GROUPS = (
                 "Share of the time with a request in flight; a parallel disk may have free capacity even at 100 %.",
                 (Query(rate("disk_io_time_seconds_total"), _DEVICE),),
                 maximum=1,
-                steps=(0.8, 0.95),
+                steps=(0.95,),
             ),
             Panel(
                 "Requests in flight",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queries import AGE, HELD, SAVE, TWICE, Panel, Query, grown, hourly, intervals, limit_number, share
+from queries import AGE, INTERVALS, RESPONDS, SAVE, STALLED, TWICE, Panel, Query, grown, hourly, limit_number
 
 _SINCE = "max by (instance) (last_over_time(ckptprof_build_info{NODE}[$__range]))"
 
@@ -16,7 +16,7 @@ NODES = Panel(
             f"count({_SINCE} unless on (instance) ckptprof_build_info{{NODE}}) "
             "or 0 * count(ckptprof_build_info{NODE})",
             "silent",
-            steps=(1, 5),
+            steps=(1,),
         ),
     ),
     empty="no agent was scraped",
@@ -27,15 +27,18 @@ INCOMPLETE = Panel(
     "short",
     "Saves within the time range that were interrupted or never committed; restore from the save before.",
     (Query('round(sum(increase(ckptprof_incomplete_checkpoints_total{NODE,kind="save"}[$__range])))', "saves"),),
-    steps=(1, 5),
+    steps=(1,),
 )
 
 LONGEST = Panel(
     "Longest unsaved",
     "s",
-    "Longest time since the end of the newest save, over all nodes: what would be lost if training failed now, and "
-    "how many mean intervals between saves that is. A node whose agent is silent counts too; it is in the table below.",
-    (Query(f"max({AGE})", "longest"), Query(f"max({intervals()})", "intervals", "suffix:x", TWICE)),
+    "Time since the end of the newest save of the node, of those that respond, on which it is longest: what would be "
+    "lost if training failed now; and how many of its mean intervals between saves that is.",
+    (
+        Query(f"topk(1, {AGE} {RESPONDS})"),
+        Query(f"{INTERVALS} and on (instance) topk(1, {AGE} {RESPONDS})", "intervals", "suffix:x", TWICE),
+    ),
     empty="no save yet",
 )
 
@@ -44,8 +47,7 @@ BLOCKED = Panel(
     "percentunit",
     "Share of the time range in which saves blocked training, as far as it was observed, on the node with the "
     "largest share; 5 % is a usual limit.",
-    (Query(f"max({share('checkpoint_stall_seconds_total')})", "share"),),
-    steps=HELD,
+    (Query(f"topk(1, {STALLED} {RESPONDS})"),),
 )
 
 DURATIONS = Panel(
@@ -65,7 +67,7 @@ DURATIONS = Panel(
 )
 
 SAVED = Panel(
-    "Saved",
+    "Saved in the time range",
     "decbytes",
     "Bytes of all saves within the time range, summed over nodes.",
     (Query(f"sum(increase(ckptprof_checkpoint_bytes_total{{{SAVE}}}[$__range]))", "decbytes"),),
@@ -118,7 +120,6 @@ BLOCKED_HOURLY = Panel(
     "Share of the last hour in which saves blocked training, as far as it was observed; 5 % is a usual "
     "limit. A save counts at its end: over a shorter time one long save would exceed 100 %.",
     (Query(hourly("checkpoint_stall_seconds_total")),),
-    steps=HELD,
 )
 
 GPUS = Panel(
@@ -151,16 +152,16 @@ NODE_TABLE = Panel(
     "short",
     "One line for each node, 100 at most; a click on its name shows only that node. `intervals`: time since its newest "
     "save, divided by its mean interval between saves; above 2 a save is overdue. `storage`: the type of file system "
-    "that most bytes were written to. An empty cell has no value yet.",
+    "that most bytes were written to. What a node saves while its agent is silent is not known.",
     (
-        Query(f"topk(100, {AGE})", "since the newest save", "s"),
-        Query(f"{intervals()} {_OLDEST}", "intervals", "suffix:x", TWICE),
-        Query(f"max by (instance) (ckptprof_last_checkpoint_duration_seconds{{{SAVE}}}) {_OLDEST}", "duration", "s"),
-        Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{SAVE}}}) {_OLDEST}", "size", "decbytes"),
+        Query(f"topk(100, {AGE} {RESPONDS})", "since the newest save", "s"),
+        Query(f"{INTERVALS} {_OLDEST}", "intervals", "suffix:x", TWICE),
+        Query(f"max by (instance) (ckptprof_last_checkpoint_duration_seconds{{{SAVE}}}) {_OLDEST}", "newest took", "s"),
+        Query(f"max by (instance) (ckptprof_last_checkpoint_bytes{{{SAVE}}}) {_OLDEST}", "newest size", "decbytes"),
         Query(f"max by (instance, limit, confidence) (ckptprof_last_checkpoint_limit{{{SAVE}}}) {_OLDEST}", ""),
         Query(f"topk by (instance) (1, {grown('storage_saved_bytes_total', 'instance, storage')}) {_OLDEST}", ""),
-        Query(f"{share('checkpoint_stall_seconds_total')} {_OLDEST}", "training blocked", "percentunit", HELD),
-        Query(f"max by (instance) (ckptprof_trace_active{{NODE}}) {_OLDEST}", "level", "level"),
+        Query(f"{STALLED} {RESPONDS} {_OLDEST}", "training blocked", "percentunit"),
+        Query(f"(max by (instance) (ckptprof_trace_active{{NODE}}) or 0 * {AGE} - 1) {_OLDEST}", "level", "level"),
     ),
     kind="table",
     width=24,
@@ -171,9 +172,9 @@ AGE_IN_INTERVALS = Panel(
     "Time since the newest save of each node, divided by its mean interval between saves within the time range: of the "
     "node that is longest without one, of 95 % of nodes at most, and of half of them. Above 2 a save is overdue.",
     (
-        Query(f"max({intervals()})", "longest"),
-        Query(f"quantile(0.95, {intervals()})", "P95"),
-        Query(f"quantile(0.5, {intervals()})", "P50"),
+        Query(f"max({INTERVALS})", "longest"),
+        Query(f"quantile(0.95, {INTERVALS})", "P95"),
+        Query(f"quantile(0.5, {INTERVALS})", "P50"),
     ),
     empty="fewer than two saves on each node",
     steps=TWICE,

@@ -18,10 +18,17 @@ Kind = Literal["stat", "graph", "bars", "states", "heat", "table"]
 LIMITS = {limit.value if limit else UNEXPLAINED: (account_name(limit), one.colour) for limit, one in OF_LIMIT.items()}
 
 SAVE = 'NODE,kind="save"'
-HELD = (0.05, 0.12)  # SNIA's limit, and the average in the field
-TWICE = (1.5, 2.0)  # intervals between saves
+# Yellow from here on, as alerts of severity warning; red is for critical alone
+TWICE = (2.0,)  # intervals between saves
 AGE = f"max by (instance) (time() - last_over_time(ckptprof_last_checkpoint_timestamp_seconds{{{SAVE}}}[$__range]))"
 SAVES = f"sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{{{SAVE}}}[$__range]))"
+# Share of the time range in which saves blocked training, by node
+STALLED = "sum by (instance) (increase(ckptprof_checkpoint_stall_seconds_total{NODE}[$__range])) / $__range_s"
+RESPONDS = "and on (instance) ckptprof_build_info{NODE}"
+# Time since the newest save of each node that responds, divided by its mean interval between saves
+INTERVALS = f"({AGE} / on (instance) ($__range_s / ({SAVES} >= 2)) {RESPONDS})"
+_SAVES_OF_RUN = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
+RUN_STALLED = f"max by (run) ({_SAVES_OF_RUN} * 0 + on (instance) group_left () ({STALLED}))"  # on its worst node
 UNNAMED = "these agents do not export the names of jobs (`job_names`), or the recording rules are not loaded"
 
 
@@ -32,7 +39,7 @@ class Query:
     text: str
     legend: str = "{{instance}}"  # empty: no column of its own
     unit: str | None = None  # of a column of a table, if it differs from the panel's
-    steps: tuple[float, float] | None = None  # likewise, the thresholds for yellow and red
+    steps: tuple[float, ...] | None = None  # likewise, the thresholds for yellow and red
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,7 @@ class Panel:
     kind: Kind = "graph"
     holds: bool = False  # a value stays until the next one
     maximum: float | None = None
-    steps: tuple[float, float] | None = None  # the thresholds for yellow and red
+    steps: tuple[float, ...] | None = None  # the thresholds for yellow and red
     width: int = 12
     height: int = 8
 
@@ -91,11 +98,6 @@ def hourly(family: str) -> str:
     return f"sum by (instance) (rate(ckptprof_{family}{{NODE}}[1h]))"
 
 
-def share(family: str) -> str:
-    """Return the growth of a counter by node over the time range, as a share of that range."""
-    return f"sum by (instance) (increase(ckptprof_{family}{{NODE}}[$__range])) / $__range_s"
-
-
 def grown(family: str, by: str, matchers: str = "NODE") -> str:
     """Return the growth of a counter in the time range.
 
@@ -132,17 +134,5 @@ def slowness() -> str:
         'sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_sum{NODE,kind="save"}[$__range])) / '
         '(sum by (instance) (increase(ckptprof_checkpoint_duration_seconds_count{NODE,kind="save"}[$__range])) > 0)'
     )
-    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
-    each = f"{saves} * 0 + on (instance) group_left () ({took})"
+    each = f"{_SAVES_OF_RUN} * 0 + on (instance) group_left () ({took})"
     return f"({each}) / on (run) group_left () quantile by (run) (0.5, {each})"
-
-
-def blocked_share() -> str:
-    """Return the share of the time range in which saves blocked training, on the worst node of each run."""
-    saves = "(max by (instance, run) (increase(ckptprof_run_saves_total{RUN}[$__range])) > 0)"
-    return f"max by (run) ({saves} * 0 + on (instance) group_left () ({share('checkpoint_stall_seconds_total')}))"
-
-
-def intervals() -> str:
-    """Return the time since each node's newest save, divided by the node's mean interval between saves."""
-    return f"{AGE} / on (instance) ($__range_s / ({SAVES} >= 2))"

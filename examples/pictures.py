@@ -86,7 +86,7 @@ def draw_terminal(database: str, picture: Path) -> None:
     command = [ckptprof(), "report"]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)  # noqa: S603 # ours
     with Path(os.devnull).open("w") as nowhere:
-        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="standard")
+        console = Console(record=True, width=COLUMNS, file=nowhere, force_terminal=True, color_system="256")
         console.print(Text.from_ansi(done.stdout))
         drawn = console.export_svg(title="ckptprof report", unique_id="ckptprof")
     drawn = _FAMILY.sub("font-family: 'DejaVu Sans Mono', 'Fira Code', Menlo, monospace", _FETCHED.sub("", drawn))

@@ -153,6 +153,7 @@ _MODULES = {
     "orbax": ("jax", "orbax"),
     "frames": ("pandas", "polars", "pyarrow", "tensorboard"),
     "readers": ("duckdb", "opentelemetry", "perfetto", "pyarrow"),
+    "writers": ("fastsafetensors", "runai_model_streamer", "tensorizer", "torch", "torch_checkpointing"),
     "frameworks": (
         "accelerate", "deepspeed", "h5py", "joblib", "keras", "lightning", "megatron", "torch", "transformers",
     ),

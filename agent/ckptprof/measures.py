@@ -269,6 +269,20 @@ class MemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
     io_full_share: float | None = None
     memory_some_share: float | None = None
     memory_full_share: float | None = None
+    shared_before_bytes: int | None = None  # tmpfs and shared memory
+    shared_peak_bytes: int | None = None
+    locked_peak_bytes: int | None = None  # cannot be reclaimed: mlock, ramfs
+
+
+class JobMemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory of the job around a save, and how near it came to the limit at which the kernel kills."""
+
+    before_bytes: int | None = None  # anonymous, of its processes: the least in the minute before training stopped
+    peak_bytes: int | None = None  # until the end of the save
+    after_bytes: int | None = None  # the least in the seconds after; null: all processes ended
+    limit_bytes: int | None = None  # of a cgroup of the job or of the host: of the one that had least left
+    is_of_cgroup: bool | None = None
+    used_peak_bytes: int | None = None  # of this limit, without page cache, which the kernel reclaims
 
 
 class GpuDirectMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -303,6 +317,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[LinkMeasure, ...] = ()
     mount: MountMeasure | None = None
     memory: MemoryMeasure | None = None
+    job_memory: JobMemoryMeasure | None = None  # of a save
     before: BeforeMeasure | None = None
     clean_up_ns: int | None = None  # deletion of old checkpoints by the writing processes, while training waits
     clean_up_files: int | None = None

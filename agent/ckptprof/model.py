@@ -136,13 +136,14 @@ class Writer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Moments(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Phases of a save between its start (first create) and end; wall clock. None: not observed, or none."""
+    """Phases of a save, from its first create to its deletion; wall clock. None: not observed, or none."""
 
     first_data_ns: int | None = None
     last_data_ns: int | None = None
     synced_ns: int | None = None  # the last sync call returned
     committed_ns: int | None = None  # the marker was written, or the last rename completed
     cleaned_ns: int | None = None  # the last old checkpoint was deleted
+    deleted_ns: int | None = None  # its largest file was deleted
 
 
 class Metadata(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -8,6 +8,8 @@ import msgspec
 
 from ckptprof.bounds import Share
 
+THROTTLED = "throttled"  # as a cause: by a cgroup or a volume; such a disk is not a slow one
+
 
 class Limit(str, Enum):
     """The limit of a checkpoint; the closed list (docs/diagnosis.md)."""

@@ -245,6 +245,9 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
     psi_memory_some_us: int | None
     psi_memory_full_us: int | None
     psi_cpu_some_us: int | None = None
+    shared_bytes: int | None = None  # tmpfs and shared memory
+    locked_bytes: int | None = None  # cannot be reclaimed: mlock(2), ramfs
+    oom_kills: int | None = None  # cumulative: processes killed for lack of memory, of the host or of a cgroup
 
     counted: ClassVar[CounterGroup] = CounterGroup(
         "memory",
@@ -286,8 +289,10 @@ class MemorySample(msgspec.Struct, frozen=True, array_like=True, tag="memory"):
                 "Time in which no task ran for lack of memory.", Unit.MICROSECOND,
             ),
             CounterField("psi_cpu_some_us"),
+            CounterField("oom_kills"),
         ),
         collector="memory",
+        excluded=("shared_bytes", "locked_bytes"),  # the measures of a checkpoint have them
     )  # fmt: skip
 
 
@@ -440,6 +445,15 @@ class ThrottleInfo(msgspec.Struct, frozen=True, array_like=True, tag="throttle")
     write_operations_per_second: int | None
     name: str | None = None  # kernel name of the device, as in DeviceInfo
     pid: int | None = None  # the process for which it was read
+
+
+class CgroupMemory(msgspec.Struct, frozen=True, array_like=True, tag="cgroup-memory"):
+    """The cgroup of a process, or one above it, that has least memory left below its limit; sent during bursts."""
+
+    pid: int
+    start_ticks: int
+    limit_bytes: int  # memory.max (cgroup v2), memory.limit_in_bytes (v1)
+    used_bytes: int  # of all its processes, without the page cache of files, which can be reclaimed
 
 
 class ProcessInfo(msgspec.Struct, frozen=True, array_like=True, tag="process-info"):
@@ -646,10 +660,10 @@ class FileScan(msgspec.Struct, frozen=True, array_like=True, tag="scan"):
 
 
 class FileEvent(msgspec.Struct, frozen=True, array_like=True, tag="event"):
-    """A large file in a watched folder was opened, closed, or moved there; inotify does not show the process."""
+    """A large file in a watched folder was opened, closed or moved there, or anything was deleted; of any process."""
 
     at_ns: int  # CLOCK_MONOTONIC, within a wake-up of the event itself
-    kind: str  # opened | closed-read | closed-written | renamed
+    kind: str  # opened | closed-read | closed-written | renamed | deleted (the next three are 0)
     device: int
     inode: int
     size: int
@@ -878,6 +892,7 @@ Sample = (
     | TcpSample
     | ClientSample
     | ThrottleInfo
+    | CgroupMemory
     | ProcessInfo
     | ProcessIo
     | ProcessStat
@@ -917,7 +932,7 @@ NOT_COUNTED: dict[type, str] = {
         "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(
-        (ThreadTime, ThreadSample, StackSample, GpuUse, DirtyPause),
+        (ThreadTime, ThreadSample, StackSample, GpuUse, DirtyPause, CgroupMemory),
         "only looked at around a checkpoint, for its measures",
     ),
     **dict.fromkeys(

@@ -227,9 +227,9 @@ def test_the_answer_follows_from_what_was_seen(seen: tuple[int, ...], tmp_path: 
     report = " ".join(told("report", "--db", _database(tmp_path / "seen.db", saves)).split())
     (answer,) = re.findall(r"Answer (.*?)Run ", report)
 
-    assert (": blocked " in answer) == bool(seen)
+    assert ("training was blocked for " in answer) == bool(seen)
     assert ("20.0 s in total; how long training was blocked is not known" in answer) == (not seen)
     assert ("(1 checkpoint not measured)" in answer) == (len(seen) == 1)
     assert ("how long training was blocked is not known" in report) == (not seen)
     lost = units.seconds(10 * len(seen))
-    assert not seen or (f"blocked {lost}" in answer and f"Blocked {lost}" in report)
+    assert not seen or (f"blocked for {lost}" in answer and f"Blocked {lost}" in report)

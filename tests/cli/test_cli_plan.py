@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ckptprof.cli.main import load_command, main
+from ckptprof.diagnose.plan.basis import LEAST_TIMED_RESTARTS, RESTART_SECONDS
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Pattern, Session
 from ckptprof.store.writer import StoreWriter
 
@@ -209,3 +210,10 @@ def test_help_is_cheap() -> None:
 
     assert (done.returncode, done.stderr) == (0, "")
     assert "--mttf-per-gpu" in done.stdout
+
+
+def test_the_help_of_restart_has_its_default(printed: Printed) -> None:
+    """As many restarts as are needed, else the assumed time."""
+    words = " ".join(printed("--help")[1].split())
+    number, minutes = ("two", "three")[LEAST_TIMED_RESTARTS - 2], RESTART_SECONDS / 60
+    assert f"without the restore. Default: as measured on {number} or more restarts, else {minutes:g}m." in words

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ckptprof_collectors import samples
 from ckptprof_collectors.samples import (
+    CgroupMemory,
     Frame,
     FuseSample,
     MemorySample,
@@ -71,6 +72,7 @@ def test_what_was_seen_of_threads_links_and_limits_survives_a_recording() -> Non
         FuseSample(0, 52, None),
         QdiscSample("eth0", "tbf", 1, 0xFFFFFFFF, 5000, 40, 7, 9, 3000, 2, 1_250_000),
         ThrottleInfo("8:16", "/jobs", None, 1000, None, None, "sdb", 7),
+        CgroupMemory(7, 100, 1 << 40, 1 << 30),
     )
     frame = Frame(1, 2, ("processes",), made)
 
@@ -78,4 +80,4 @@ def test_what_was_seen_of_threads_links_and_limits_survives_a_recording() -> Non
     assert msgspec.json.decode(msgspec.json.encode(frame), type=Frame) == frame
     old = msgspec.json.decode(b'["memory",' + b",".join([b"1"] * 14) + b"]", type=Sample)
     assert isinstance(old, MemorySample)
-    assert (old.psi_memory_full_us, old.psi_cpu_some_us) == (1, None)
+    assert (old.psi_memory_full_us, old.psi_cpu_some_us, old.oom_kills) == (1, None, None)

@@ -22,6 +22,7 @@ from ckptprof.detect.transfers.estimates import TransferEstimates
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.recent_files import RecentTransfers
+from ckptprof.frameworks.file_names import parse_name
 from ckptprof.model import Checkpoint, Kind, Session
 from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.pending import encode
@@ -325,6 +326,7 @@ def recorded(files: int, db: Path, level: str, made: list[Checkpoint], *, lasts_
 def lines_of_recording(files: int, tmp_path: Path, level: str, lasts_s: float, **options: Any) -> dict[str, float]:
     """Return how many lines each function of the product executes for each of so many files."""
     made: list[Checkpoint] = []
+    parse_name.cache_clear()  # of the names of another test in this process
     lines = lines_of(partial(recorded, files, tmp_path / f"{files}.db", level, made, lasts_s=lasts_s, **options))
     assert files in {one.files for one in made}
     return {name: number / files for name, number in lines.items()}

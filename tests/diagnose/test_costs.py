@@ -127,7 +127,7 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
     assert (told.limit, told.count, told.seconds) == (Limit.SERIALIZE, 1, pytest.approx(55))
     assert told.share == pytest.approx(55 / 96)
     assert told.sentence == (
-        "1 of 4 checkpoints (save) was serialisation-bound: blocked 1 min 36 s; serialize caused 55.0 s of it."
+        "1 of 4 saves was serialisation-bound: 55.0 s of the 1 min 36 s that training was blocked."
     )
     assert told.remedy is not None
     assert "thread_count" in told.remedy
@@ -144,11 +144,12 @@ def test_the_remedy_that_wins_most_comes_first_and_says_where() -> None:
 
     usual = [of(number, "usual", None) for number in range(1, 9)]
     told = first_advice([*usual, of(9, "special", 5.0)])
-    gain = "about 15.0 s of 3 min 00 s, in 1 of 9 checkpoints (save 9); of the rest 2 min 27 s is serialize"
+    rest = "2 min 45 s remain, 2 min 27 s of it serialize"
+    gain = f"about 15.0 s in save 9, of the 3 min 00 s blocked; {rest}"
     assert told is not None
     assert (told.remedy, told.gain) == ("special", gain)
-    unknown = "not known: at most 2 min 40 s of 2 min 40 s, in all 8 checkpoints"
-    for saves, gain in ((usual, unknown), ([of(1, "special", 5.0)], "about 15.0 s of 20.0 s, in save 1")):
+    unknown = "not known: at most 2 min 40 s in all 8 saves, of the 2 min 40 s blocked"
+    for saves, gain in ((usual, unknown), ([of(1, "special", 5.0)], "about 15.0 s in save 1, of the 20.0 s blocked")):
         assert getattr(first_advice(saves), "gain", None) == gain
 
 
@@ -158,7 +159,7 @@ def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:
     told = first_advice([diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))])
     assert told is not None
     assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(8.9, abs=0.1))
-    assert told.sentence == "save was serialisation-bound: blocked 10.0 s; serialize caused 8.91 s of it."
+    assert told.sentence == "save was serialisation-bound: 8.91 s of the 10.0 s that training was blocked."
 
 
 def test_nothing_slow_is_an_answer() -> None:

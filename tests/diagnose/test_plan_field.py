@@ -6,7 +6,7 @@ import pytest
 from tests.diagnose.test_plan_measured import SECOND, checkpoint
 
 from ckptprof.diagnose.plan import field
-from ckptprof.diagnose.plan.basis import GivenFigures, Origin, measure
+from ckptprof.diagnose.plan.basis import RESTART_SECONDS, GivenFigures, MeasuredFigures, Origin, measure
 from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan, plan
 from ckptprof.model import Checkpoint, Gap, Interval, Kind, Writer
 from ckptprof.report.plan import render
@@ -147,7 +147,7 @@ def _words(made: CheckpointPlan) -> str:
 
 
 def test_a_restart_takes_as_long_as_recorded_ones() -> None:
-    """The median from the end of a process to the end of the restore, without the restore; none from a gap."""
+    """The median from the end of a process to the end of the restore, without the restore; of one alone, none."""
     lives = {100: (-50, 250), 101: (900, 1300), 102: (1940, 3000)}  # 1,000 - 250, 2,000 - 1,300
 
     def lives_of(pid: int, since_ns: int, until_ns: int) -> list[Interval]:
@@ -163,5 +163,14 @@ def test_a_restart_takes_as_long_as_recorded_ones() -> None:
     found = plan(GivenFigures(gpus=8), every).basis.restart
     assert (found.value, found.origin) == (725.0, Origin.MEASURED)
     assert found.text == "median of 2 restarts until the first step, without the restore"
-    assert plan(GivenFigures(gpus=8), one).basis.restart.value == 700.0
+    alone = plan(GivenFigures(gpus=8), one).basis.restart  # the other one was in a gap
+    assert (alone.value, alone.origin) == (RESTART_SECONDS, Origin.ASSUMED)
+    assert alone.text.endswith("; 1 restart took 700 s until the first step, without the restore")
     assert plan(GivenFigures(gpus=8, restart_seconds=60), every).basis.restart.origin is Origin.GIVEN
+
+    def noticed(seconds: float, measured: MeasuredFigures) -> str:
+        return _words(plan(GivenFigures(gpus=8, notice_seconds=seconds), measured))
+
+    assert "0 of 2 recorded restarts went on from a save of the last 49.0 s before the end" in noticed(49, every)
+    assert "1 of 2 recorded restarts went on from a save of the last 51.0 s before the end" in noticed(51, every)
+    assert "0 of 1 recorded restart went on from a save" in noticed(51, one)

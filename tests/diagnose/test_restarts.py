@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 
 from ckptprof.diagnose.restarts import JobRestarts, find_restarts
@@ -149,6 +150,21 @@ def test_a_life_that_starts_over_between_a_save_and_its_restore() -> None:
     assert [(one.save, one.step) for one in job.restarts] == [(None, 0), (104, 300)]
     assert [one.redone_seconds for one in job.restarts] == [24.0, 121.0]  # 195 to 320, without two saves
     assert [one.waiting_seconds for one in job.restarts] == [30.0, 30.0]
+
+
+def test_a_launcher_that_starts_its_ranks_again_twice() -> None:
+    """torchrun: first they start over, then they go on from what the first ones saved; only rank 0 saves."""
+    ranks = [(Writer(pid=pid, comm="python", bytes=10**9, role="trainer"),) for pid in (5, 6)]
+    over = (save(100, 245, 3), save(200, 297, 3, path="/ckpt/step_100.pt"))  # killed at 310, rank 1 (4) at 311
+    again = (restore(300, 340, 5, writers=ranks[0] + ranks[1]), save(400, 405, 5), save(500, 457, 5))
+    ones = [msgspec.structs.replace(one, job="train.py-9", ranks=2) for one in (*KILLED[:3], *over, *again)]
+    lives = {1: (-60.0, 130.0), 2: (-60.0, 130.1), 3: (131.0, 310.0), 4: (131.0, 311.0), 5: (312.0, 600.0)}
+    (job,) = found(*ones, lives={**lives, 6: (312.5, 600.0), 9: (-70.0, 600.0)})
+
+    assert [(one.save, one.step, one.ended_ns) for one in job.restarts] == [(None, 0, at(130)), (104, 300, at(310))]
+    assert [one.redone_seconds for one in job.restarts] == [24.0, 111.0]  # 104 to 130; 195 to 310; without saves
+    assert [one.waiting_seconds for one in job.restarts] == [1.0, 2.0]
+    assert [one.down_seconds for one in job.restarts] == [65.0, 45.0]
 
 
 def test_a_restore_that_was_not_observed() -> None:

@@ -63,14 +63,15 @@ def test_serialisation_and_storage_are_told_apart_by_who_is_on_cpu(level: Level)
 def test_a_throttled_device_is_one_though_it_is_never_busy(level: Level) -> None:
     """What a cgroup holds back waits before the queue; the promise is copying, and the device at what it has shown."""
     at = thread(level, 21, copy=1, sync=20)
-    limited = device(21, busy_seconds=0.6, throttled_bytes_per_second=50 * MIB, steadiness=0.98)
+    limited = device(21, busy_seconds=0.6, throttled_bytes_per_second=50 * MIB, steadiness=0.98, mean_queue=0.175)
     verdict = told(save(level, 21, measured(at, devices=(limited,))))
     assert verdict.limit is Limit.DEVICE
     assert "throttled to 52.4 MB/s by a cgroup" in verdict.sentence
     assert sum("throttled to 52.4 MB/s by a cgroup" in reason for reason in verdict.evidence) == 1  # not twice
     assert verdict.expected_seconds == pytest.approx(1 + GIB / 2e9, rel=0.1)
     assert verdict.throttle_bytes_per_second == 50 * MIB
-    assert "raise the throttle of 52.4 MB/s: io.max" in (verdict.remedy or "")
+    assert (verdict.remedy or "").startswith("raise the throttle of nvme0n1: io.max ")
+    assert verdict.excluded[0] == "the speed of the disk itself: 0.17 requests in flight"
     assert verdict.sentence.startswith("21.0 s, throttled: for 20.0 s")
 
 

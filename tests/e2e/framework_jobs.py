@@ -67,6 +67,11 @@ JOBS = (
     Job("orbax_manager", "async", family="orbax", usual=("trace",), size_mb=360),
     Job("keras_fit", "keras", proven=BOTH, usual=("poll",)),
     Job("keras_fit", "weights", proven=BOTH),
+    Job("new_writers", "checkpointing", family="writers", proven=BOTH, size_mb=240),
+    Job("new_writers", "checkpointing-async", family="writers", proven=(), size_mb=240),  # the first starts the child
+    Job("new_writers", "tensorizer", family="writers", size_mb=240),
+    Job("new_writers", "fastsafetensors", family="writers", proven=(), size_mb=240),  # the mode of 2 in 6 saves
+    Job("new_writers", "runai", family="writers", proven=BOTH, size_mb=240),
 )
 
 

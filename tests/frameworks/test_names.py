@@ -506,6 +506,10 @@ def test_the_longest_names_cost_little(path: str) -> None:
         ("/runs/train_01/00001.npy", False),
         ("/tmp/test_of_mine0/w.bin", False),
         ("/runs/my_dataset/00001.npy", True),
+        ("/runs/tokens_16k/00001.npy", True),
+        ("/runs/batch64_lr3/00001.npy", False),
+        ("/runs/trace.run/00001.npy", False),
+        ("/runs/sample-efficient-rl/00001.npy", False),
     ],
 )
 def test_words_for_data_count_where_they_mean_data(path: str, *, data: bool) -> None:

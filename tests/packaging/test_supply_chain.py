@@ -27,7 +27,8 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parents[2]
-UNLOCKED = ("torch", "fuzz", "steady")  # groups: its build differs; what `make fuzz` and `make steady` need
+# its build differs; `make fuzz`, `make steady`, `make site`, CKPTPROF_JOBS=all
+UNLOCKED = ("torch", "fuzz", "steady", "site", "writers")
 PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
 NOT_THE_SOURCE = shutil.ignore_patterns(".git", ".venv*", ".build", "__pycache__", ".*_cache", ".hypothesis", "dist")
 OWN_FILES = re.compile(r"ckptprof_collectors/(bpf/.*\.o|_lib/lib.*)")

@@ -43,7 +43,7 @@ def test_the_account_that_grew_most_is_the_reason(make_diagnosed: _Make, zone: t
     text = " ".join(terminal.render(report, width=200, colour=False, zone=zone).split())
 
     assert one.sentence == (
-        "save 5, step 500, took 6.00 s, 1.5 times the median of 4.00 s, because of disk: 1.90 s more than usual; "
+        "save 5, step 500, took 6.00 s, 1.5 times the median of 4.00 s, because of disk (2.90 s, median 1.00 s); "
         "training was blocked for 6.00 s"
     )
     assert (one.id, one.times, one.median_seconds) == (5, 1.5, 4.0)
@@ -52,6 +52,22 @@ def test_the_account_that_grew_most_is_the_reason(make_diagnosed: _Make, zone: t
     assert f"Slowest {one.sentence}" in text
     assert "6.00 s!" in text
     assert "! after a duration: at least 1.5 times the median of its job, and 0.2 s more." in text
+
+
+def test_the_slowest_is_red_and_a_throttle_has_no_median(make_diagnosed: _Make, zone: timezone) -> None:
+    """The other outliers are yellow; the median save has no throttle."""
+    saves = [_save(make_diagnosed, n, device=spent) for n, spent in enumerate((1.0, 1.0, 1.0, 1.0, 9.0, 4.0), 1)]
+    assert saves[4].verdict is not None
+    verdict = msgspec.structs.replace(saves[4].verdict, cause="throttled", throttle_bytes_per_second=1e8)
+    saves[4] = msgspec.structs.replace(saves[4], verdict=verdict)
+    text = terminal.render(_report(saves), width=200, colour=True, zone=zone)
+
+    assert find_outliers(saves)[0].sentence.endswith(
+        "because of the throttle (9.00 s); training was blocked for 10.0 s"
+    )
+    assert "; 1 more outlier\n" in text
+    assert "\x1b[1;91m 10.0 s!" in text
+    assert "\x1b[1;33m 5.00 s!" in text
 
 
 def test_a_larger_save_takes_longer_because_of_its_size(make_diagnosed: _Make) -> None:

@@ -25,7 +25,7 @@ def test_the_answer_stands_first_and_says_how_sure_it_is(reports: dict[str, Repo
     text = terminal.render(reports["limits"], width=200, colour=False, zone=zone)
     first, second = text.splitlines()[:2]
 
-    assert first.startswith("Answer    serialize, likely: ")
+    assert re.match(r"Answer    .* \(serialize, likely\): ", first)
     assert second.startswith("Do first  torch.serialization.set_crc32_options(False)")
     assert "page-cache?" in text
     assert "? after a limit: the limit is unclear" in text
@@ -39,7 +39,7 @@ def test_what_was_lost_stands_before_the_answer(reports: dict[str, Report], lost
 
     assert [key for key, _ in opening[:2]] == (["Lost", "Answer"] if head else ["Answer", "Do first"])
     assert head is None or opening[0][1].startswith(head)
-    assert dict(opening)["Answer"].startswith("serialize, likely: ")
+    assert " (serialize, likely): " in dict(opening)["Answer"]
 
 
 def test_when_all_is_fine_it_says_so_in_one_line(reports: dict[str, Report], zone: timezone) -> None:
@@ -166,7 +166,7 @@ def test_a_stall_above_its_duration_is_explained_where_it_stands(
         terminal.render(Report(host="h", watched=_UNWATCHED, checkpoints=(one,)), width=200, colour=False, zone=zone)
     )
 
-    assert ("BLOCKED can exceed DURATION: training also paused" in text) is said
+    assert ("Blocked can exceed duration: training also paused" in text) is said
     assert (
         "including 0.92 s before the first byte or after the last" in dict(account.headline_facts(one))["Cost"]
     ) is said
@@ -275,7 +275,7 @@ def test_limits_have_the_names_that_reports_use(make_diagnosed: Callable[..., Ch
         if limit is Limit.UNCLEAR:
             assert pairs["Answer"].startswith("It is unclear what limited ")
         else:
-            assert limit is Limit.NONE or pairs["Answer"].startswith(limit.word)
+            assert limit is Limit.NONE or limit.word in pairs["Answer"].partition(": ")[0]
 
 
 def test_the_costliest_leads_not_the_surest(make_diagnosed: Callable[..., Checkpoint]) -> None:
@@ -288,4 +288,4 @@ def test_the_costliest_leads_not_the_surest(make_diagnosed: Callable[..., Checkp
     restore = make_diagnosed(21, 3000, kind=Kind.RESTORE, confidence=0.99, limit=Limit.SERIALIZE)
     found = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=(*saves, restore))).opening
 
-    assert found[0][1].startswith("disk, probably: 20 of 21 checkpoints were disk-bound")
+    assert found[0][1].startswith("20 of 21 checkpoints were disk-bound (probably): ")

@@ -71,6 +71,14 @@ def test_the_chosen_one_is_always_on_the_screen(zone: timezone) -> None:
         assert [line.split()[1] for line in marked] == [str(one.id)]
 
 
+def test_outliers_without_a_line_are_named(zone: timezone) -> None:
+    """Where there is no room for all checkpoints; the oldest is one of them."""
+    state = msgspec.structs.replace(busy(), last=tuple(reversed(busy().last)), underway=(), devices=())
+    lines = frame(state, ScreenOptions(width=80, height=14, zone=zone))
+
+    assert lines[-2].endswith(" more, outliers among them: 10")
+
+
 def test_what_was_not_seen_is_not_drawn(zone: timezone) -> None:
     """No progress without a checkpoint before it, no rate without time, no ranks without ranks."""
     one = msgspec.structs.replace(busy().underway[1], usual_bytes=None, start_ns=busy().at_ns)

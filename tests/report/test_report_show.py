@@ -142,7 +142,7 @@ def test_no_verdict_is_told_as_a_fact(
     text = show.render(one, width=80, colour=True, zone=zone)
 
     assert word in text
-    assert "\x1b[94m█" in text
+    assert "\x1b[38;5;32m█" in text
 
 
 def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:

@@ -71,7 +71,12 @@ Duration = Annotated[
 Interval = Annotated[float | None, _figure("--interval", "TIME", typed_values.seconds, "Current save interval: 30m.")]
 Restart = Annotated[
     float | None,
-    _figure("--restart", "TIME", typed_values.seconds, "Time that a restart takes, without the restore. Default: 5m."),
+    _figure(
+        "--restart",
+        "TIME",
+        typed_values.seconds,
+        "Time that a restart takes, without the restore. Default: as measured on two or more restarts, else 5m.",
+    ),
 ]
 StepTime = Annotated[
     float | None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,11 +20,17 @@ from ckptprof.cli.shared.database import (
     read_databases,
 )
 from ckptprof.errors import NothingFoundError, UsageError
-from ckptprof.model import Report
+from ckptprof.model import CheckpointQuery, Kind, Report
 
 if TYPE_CHECKING:
     from ckptprof.report.conditions import ConditionResult
+    from ckptprof.report.jobs.memory import MemoryDocument
+    from ckptprof.report.jobs.reads import ReadsDocument
+    from ckptprof.report.plan import RestartsDocument
     from ckptprof.store.reader import StoreReader
+
+    # the document, its text, and the error without a job in it
+    _View = tuple[RestartsDocument | ReadsDocument | MemoryDocument, Callable[..., str], NothingFoundError]
 
 All = Annotated[
     bool,
@@ -32,6 +39,13 @@ All = Annotated[
 Restarts = Annotated[
     bool, typer.Option("--restarts", help="What failures and restarts cost: training redone, time without training.")
 ]
+Reads = Annotated[
+    bool, typer.Option("--reads", help="Who reads the saves back, when and for what; which are never read.")
+]
+Memory = Annotated[
+    bool, typer.Option("--memory", help="What saves do to the memory of a job, and in how many more it is killed.")
+]
+_MEMORY_SAVES = 100  # the newest; each is read with all its measures
 EXAMPLES = """
 # Everything recorded
 ckptprof report
@@ -39,6 +53,8 @@ ckptprof report
 ckptprof report --since 2h --job 'train*'
 # What did each failure cost?
 ckptprof report --restarts
+# Which saves are ever read, and how old do they get?
+ckptprof report --reads
 # A page to view or mail
 ckptprof report --html report.html
 # Several nodes together, from copies of their databases
@@ -59,6 +75,8 @@ def command(  # each argument is an option of the command line
     gpus: options.Gpus = None,
     whole: All = False,
     restarts: Restarts = False,
+    reads: Reads = False,
+    memory: Memory = False,
     fail_on: fail_conditions.FailOn = None,
     allow_unknown: fail_conditions.AllowUnknown = False,
     no_pager: options.NoPager = False,
@@ -83,6 +101,13 @@ def command(  # each argument is an option of the command line
     --restarts reports what each failure of a job cost instead: the training that was redone since the save it went on
     from, and the time until the next process started, restored and trained. Without a restart the exit code is 3.
 
+    --reads reports what became of each save instead: its first reader, how long after the save, from the page cache or
+    not, whether the reader resumed, branched or only read, and when the save was deleted or overwritten. By default
+    saves without a read are only listed if they are of the last ten. Without a save the exit code is 3.
+
+    --memory reports how much memory each of the newest 100 saves takes, how near that comes to the limit of the cgroup
+    or host, and in about how many saves the kernel kills the job. Without a save the exit code is 3.
+
     --fail-on takes a condition: NAME, one of > >= < <= (for counts also = and !=, for limit only = and !=), and a value
     with its unit:
     'stall_share>5%', 'save_p99>2m', 'restore_max>30s', 'throughput_min<1GB/s', 'incomplete>0', 'risks>0', 'count<1',
@@ -99,20 +124,23 @@ def command(  # each argument is an option of the command line
     evaluate = _compile_conditions(fail_on)
     query = filters.query(since, until, job, kind, limit, now_ns=time.time_ns())
     paths = expand_databases(db)
-    if restarts and (html_page is not None or fail_on or kind or gpus):
-        raise UsageError("--restarts excludes --html, --fail-on, --kind and --gpus", hint="use one command for each")
+    views = {"--restarts": restarts and _restarts, "--reads": reads and partial(_reads, whole=whole)}
+    chosen = [(name, view) for name, view in (views | {"--memory": memory and _memory}).items() if view]
+    name = chosen[0][0] if chosen else "--html"
+    if len(chosen) > 1 or (chosen and (html_page is not None or fail_on or kind or gpus)):
+        raise UsageError(f"{name} excludes --html, --fail-on, --kind, --gpus and other views", hint="give one of them")
     if len(paths) > 1:
-        if html_page is not None or restarts:
-            one = "--restarts" if restarts else "--html"
-            raise UsageError(f"{one} covers one node only", hint="give one database with --db")
+        if html_page is not None or chosen:
+            raise UsageError(f"{name} covers one node only", hint="give one database with --db")
         found = read_databases(paths, query).with_gpus(gpus)
         _write_merged(found, whole=whole, json=json, off=no_pager, no_color=no_color)
         results = evaluate(found.report)
         code = 0 if any(one.is_met for one in results) and not found.unread else found.conclude()
         return fail_conditions.report_conditions(results, allow_unknown=allow_unknown) or code
-    if restarts:
+    if chosen:
         with read_database(paths[0]) as reader:
-            return _write_restarts(reader, reader.report(query), json=json, off=no_pager, no_color=no_color)
+            jobs = chosen[0][1](reader, query)
+        return _write_jobs(jobs, json=json, off=no_pager, no_color=no_color)
     with read_database(paths[0], prints=html_page is not None) as reader:
         report = answer.with_gpus(reader.report(query), gpus)
         if html_page is not None:
@@ -126,46 +154,67 @@ def command(  # each argument is an option of the command line
         urgent = [f"{title.lower()}: {text}" for title, text in hangs(hung)]
         raise NothingFoundError("; ".join([*urgent, message]), hint=hint_service_database(db) or hint)
     if not json and html_page is None:
-        output.use_units()
-        colour = output.use_colour(off=no_color)
-        width = output.terminal_width()
         is_limited = limit is not None and len(report.checkpoints) >= limit
-        text = terminal.render(
-            report,
-            width=width,
-            colour=colour,
-            zone=output.LocalZone(),
-            whole=whole,
-            urgent=hangs(hung),
-            remarks=[
-                *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_limited else []),
-                *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
-            ],
-        )
-        if not output.page(text, off=no_pager):
-            output.write(text)
+        remarks = [
+            *([f"--limit {limit}: older checkpoints are not included in any figure."] if is_limited else []),
+            *([f"T{other_database[1:]}."] if (other_database := hint_service_database(db)) is not None else []),
+        ]
+        render = partial(terminal.render, report, whole=whole, urgent=hangs(hung), remarks=remarks)
+        _write_text(render, off=no_pager, no_color=no_color)
     return fail_conditions.report_conditions(results, allow_unknown=allow_unknown)
 
 
-def _write_restarts(reader: StoreReader, report: Report, *, json: bool, off: bool, no_color: bool) -> int:
-    """Write what restarts cost; `off`: without a pager. Raises NothingFoundError without one."""
+def _restarts(reader: StoreReader, query: CheckpointQuery) -> _View:
     from ckptprof.diagnose.restarts import find_restarts  # noqa: PLC0415 # for --restarts only
-    from ckptprof.report import document, plan  # noqa: PLC0415 # as above
+    from ckptprof.report import plan  # noqa: PLC0415 # as above
 
-    jobs = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
+    report = reader.report(query)
+    jobs = tuple(find_restarts(report.checkpoints, reader.lives, report.watched.gaps))
+    hint = "a restart is a restore of a recorded save, after the processes of its job ended"
+    missing = NothingFoundError(f"no restart among {len(report.checkpoints):,} checkpoints", hint=hint)
+    return plan.RestartsDocument(host=report.host, watched=report.watched, jobs=jobs), plan.render_restarts, missing
+
+
+def _reads(reader: StoreReader, query: CheckpointQuery, *, whole: bool) -> _View:
+    from ckptprof.diagnose.reads import find_reads  # noqa: PLC0415 # for --reads only
+    from ckptprof.diagnose.restarts import find_restarts  # noqa: PLC0415 # as above
+    from ckptprof.report.jobs import reads  # noqa: PLC0415 # as above
+
+    chosen = {one.id for one in reader.report(query).checkpoints}
+    report = reader.report(CheckpointQuery(since_ns=query.since_ns))  # any job may have read them, at any later time
+    copies = reader.report(CheckpointQuery(since_ns=query.since_ns, kind=Kind.COPY)).checkpoints
+    every = {one.id: one for one in (*report.checkpoints, *copies)}
+    restarts = find_restarts(report.checkpoints, reader.lives, report.watched.gaps)
+    jobs = tuple(
+        find_reads(every.values(), reader.files(min(every, default=0), max(every, default=0)), restarts, chosen)
+    )
+    missing = NothingFoundError(f"no complete save among {len(chosen):,} checkpoints")
+    render = partial(reads.render, whole=whole)
+    return reads.ReadsDocument(host=report.host, watched=report.watched, jobs=jobs), render, missing
+
+
+def _memory(reader: StoreReader, query: CheckpointQuery) -> _View:
+    from ckptprof.diagnose.plan.memory import find_memory  # noqa: PLC0415 # for --memory only
+    from ckptprof.report.jobs import memory  # noqa: PLC0415 # as above
+
+    report = reader.report(query)
+    saves = [one.id for one in report.checkpoints if one.kind is Kind.SAVE][-_MEMORY_SAVES:]
+    measured = [found for identity in saves if (found := reader.checkpoint(identity)) is not None]
+    jobs = tuple(find_memory(measured, reader.lives, reader.oom_kills))
+    missing = NothingFoundError(f"no save with its memory among {len(report.checkpoints):,} checkpoints")
+    return memory.MemoryDocument(host=report.host, watched=report.watched, jobs=jobs), memory.render, missing
+
+
+def _write_jobs(found: _View, *, json: bool, off: bool, no_color: bool) -> int:
+    from ckptprof.report import document  # noqa: PLC0415 # `--help` does not need it
+
+    shown, render, missing = found
     if json:
-        found = plan.RestartsDocument(host=report.host, watched=report.watched, jobs=tuple(jobs))
-        output.write(document.dump(document.to_document(found)))
-    if not jobs:
-        raise NothingFoundError(
-            f"no restart among {len(report.checkpoints):,} checkpoints",
-            hint="a restart is a restore of a recorded save, after the processes of its job ended",
-        )
+        output.write(document.dump(document.to_document(shown)))
+    if not shown.jobs:
+        raise missing
     if not json:
-        width, colour = output.terminal_width(), output.use_colour(off=no_color)
-        text = plan.render_restarts(jobs, width=width, colour=colour, zone=output.LocalZone())
-        if not output.page(text, off=off):
-            output.write(text)
+        _write_text(partial(render, shown.jobs), off=off, no_color=no_color)
     return 0
 
 
@@ -173,21 +222,20 @@ def _write_merged(found: MergedDatabases, *, whole: bool, json: bool, off: bool,
     from ckptprof.report.cluster import cluster_document, nodes_report  # noqa: PLC0415 # for several databases only
     from ckptprof.report.document import dump  # noqa: PLC0415 # as above
 
+    nodes = found.checkpoints, found.records, found.unread
     if json:
-        output.write(dump(cluster_document.report_document(found.checkpoints, found.records, found.unread)))
+        output.write(dump(cluster_document.report_document(*nodes)))
     elif found.checkpoints:
-        output.use_units()
-        text = nodes_report.render(
-            found.checkpoints,
-            found.records,
-            found.unread,
-            width=output.terminal_width(),
-            colour=output.use_colour(off=no_color),
-            zone=output.LocalZone(),
-            whole=whole,
-        )
-        if not output.page(text, off=off):
-            output.write(text)
+        _write_text(partial(nodes_report.render, *nodes, whole=whole), off=off, no_color=no_color)
+
+
+def _write_text(render: Callable[..., str], *, off: bool, no_color: bool) -> None:
+    """Write for a terminal; `off`: without a pager."""
+    output.use_units()
+    width, colour = output.terminal_width(), output.use_colour(off=no_color)
+    text = render(width=width, colour=colour, zone=output.LocalZone())
+    if not output.page(text, off=off):
+        output.write(text)
 
 
 def _compile_conditions(fail_on: list[str] | None) -> Callable[[Report], list[ConditionResult]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckptprof.diagnose.causes import THROTTLED, WORDS
+from ckptprof.diagnose.causes import WORDS
 from ckptprof.diagnose.tolerances import HARDLY_ANY, MOST, SLIGHT
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
-from ckptprof.units import plural, seconds
-from ckptprof.verdicts import Headline, Limit, Verdict
+from ckptprof.units import NOT_OBSERVED, plural, rate, seconds
+from ckptprof.verdicts import THROTTLED, Headline, Limit, Verdict
 
 _FEW_NAMES = 2  # checkpoints that a sentence names
 _PLAIN = frozenset({Limit.NONE, Limit.UNCLEAR})
@@ -62,14 +62,15 @@ def _won(mine: list[Checkpoint]) -> float:
 
 def _gain(mine: list[Checkpoint], decided: list[Checkpoint], lost: dict[Limit, float], limit: Limit) -> str:
     won, own, whole = _won(mine), sum(of_all(mine, stall_seconds)), sum(of_all(decided, stall_seconds))
+    where = f"in {_of(mine, decided)}, of the {seconds(whole)} blocked"
     if won < HARDLY_ANY * whole:
-        return f"not known: at most {seconds(own)} of {seconds(whole)}, in {_of(mine, decided)}"
-    text = f"about {seconds(won)} of {seconds(whole)}, in {_of(mine, decided)}"
+        return f"not known: at most {seconds(own)} {where}"
+    text = f"about {seconds(won)} {where}"
     left = {one: spent - won * (one is limit) for one, spent in lost.items()}
     most = max(left, key=lambda one: left[one])
-    return (
-        text if won >= MOST * whole else f"{text}; of the rest {seconds(min(left[most], whole - won))} is {most.word}"
-    )
+    if most is Limit.NONE or won >= MOST * whole:
+        return text
+    return f"{text}; {seconds(whole - won)} remain, {seconds(min(left[most], whole - won))} of it {most.word}"
 
 
 def _sentence(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
@@ -81,15 +82,17 @@ def _sentence(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -
         return f"It is unclear what limited {of}" + (f": {part}." if part else ".")
     were = "was" if len(mine) == 1 else "were"
     words = THROTTLED if {one.verdict and one.verdict.cause for one in mine} == {THROTTLED} else WORDS[limit]
-    clause = f"{of} {were} {words}" if limit is not Limit.PREVIOUS_SAVE else f"{of}: {WORDS[limit]}"
+    rates = {rate(one.verdict.throttle_bytes_per_second) for one in mine if one.verdict is not None}
+    words += f" to {rates.pop()}" if words == THROTTLED and len(rates) == 1 and rates != {NOT_OBSERVED} else ""
+    clause = f"{of} {were} {words}"
     return f"{clause}: {part}." if part else f"{clause}, alongside training: no time lost."
 
 
 def _of(mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
-    names = " and ".join(f"{one.kind.value} {one.id or ''}".strip() for one in mine) if len(mine) <= _FEW_NAMES else ""
-    if len(mine) < len(decided):
-        return f"{len(mine):,} of {plural(len(decided), 'checkpoint')}{f' ({names})' if names else ''}"
-    return names or f"all {plural(len(mine), 'checkpoint')}"
+    if len(mine) <= _FEW_NAMES and (len(mine) == len(decided) or all(one.id for one in mine)):
+        return " and ".join(f"{one.kind.value} {one.id or ''}".strip() for one in mine)
+    noun = "checkpoint" if len({one.kind for one in decided}) > 1 else decided[0].kind.value
+    return f"{'all' if len(mine) == len(decided) else f'{len(mine):,} of'} {plural(len(decided), noun)}"
 
 
 def _share(verdict: Verdict, limit: Limit) -> float:
@@ -114,8 +117,8 @@ def _part(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> st
     if not sum(every):
         return ""
     lost, whole = seconds(_lost(mine, limit)), seconds(sum(every))
-    caused = f"; {limit.word} caused {'all' if lost == whole else lost} of it" if limit is not Limit.UNCLEAR else ""
-    part = f"blocked {whole}{caused}"
+    part = f"{'all' if lost == whole else lost} of the {whole} that training was blocked"
+    part = part if limit is not Limit.UNCLEAR else f"training was blocked for {whole}"
     return part + (f" ({plural(unknown, 'checkpoint')} not measured)" if (unknown := len(decided) - len(every)) else "")
 
 

@@ -76,11 +76,10 @@ WORDS = {  # words for a limited checkpoint
     Limit.METADATA: "bound by the number of files",
     Limit.STRAGGLER: "delayed by one rank",
     Limit.SINGLE_WRITER: "written by one of several ranks",
-    Limit.PREVIOUS_SAVE: "saves wait for each other",
+    Limit.PREVIOUS_SAVE: "delayed by the save before",
     Limit.CLEAN_UP: "blocked by deletion",
     Limit.PAGE_FAULT: "bound by page faults",
 }
-THROTTLED = "throttled"  # instead of these, and the name of the cause: a throttled disk is not a slow one
 WITHOUT_CPU = "waiting for a CPU: all were in use, or the cgroup quota was exhausted"
 _ASLEEP = {
     Limit.SERVER: "waiting for the server of the mount",

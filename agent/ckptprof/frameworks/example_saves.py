@@ -21,6 +21,7 @@ HDF5 = b"\x89HDF\r\n\x1a\n" + bytes(8)
 NPZ = b"PK\x03\x04" + bytes(12)
 GZIP = b"\x1f\x8b\x08" + bytes(13)
 GGUF = b"GGUF" + bytes(12)
+TENSORIZER = b"|TZR|\x01" + bytes(10)
 
 _HOLE = re.compile(r"\{(\w+)(?::0?(\d+))?\}")
 

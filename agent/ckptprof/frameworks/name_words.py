@@ -135,6 +135,6 @@ def is_output_folder(part: str) -> bool:
 
 
 def is_data_folder(part: str) -> bool:
-    """Whether a folder is named as those of data sets: `train`, but `train_01` may be any run."""
-    found = _DATA.intersection(_WORD.findall(part.lower()))
-    return part.lower() in _DATA or bool(found - _RUN_WORDS)
+    """Whether a folder is named as those of data sets, by its last word: `train`, but `train_01` may be any run."""
+    words = re.findall("[a-z]{2,}", part.lower())
+    return part.lower() in _DATA or (words != [] and words[-1] in _DATA - _RUN_WORDS)

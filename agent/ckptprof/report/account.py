@@ -78,12 +78,9 @@ def verdict_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLO
 
 def bar_lines(checkpoint: Checkpoint, width: int, *, blocks: str = chart.BLOCKS, colour: bool) -> list[str]:
     """Return a bar with text for each limit with a visible share."""
-    verdict = checkpoint.verdict
-    return (
-        []
-        if verdict is None
-        else _bars(checkpoint, merge_by_limit(verdict), width, blocks, least=_MIN_SHARE, colour=colour)
-    )
+    if checkpoint.verdict is None:
+        return []
+    return _bars(checkpoint, merge_by_limit(checkpoint.verdict), width, blocks, least=_MIN_SHARE, colour=colour)
 
 
 def limit_title(verdict: Verdict) -> str:
@@ -92,7 +89,7 @@ def limit_title(verdict: Verdict) -> str:
         named = " or ".join(limit.word for limit in verdict.candidates)
         return f"unclear, possibly {named}" if named else "unclear"
     word = certainty.confidence_word(verdict.limit, verdict.confidence)
-    return f"{certainty.limit_name([verdict])}, {word} ({verdict.confidence:.2f})"
+    return f"{certainty.limit_name(verdict)}, {word} ({verdict.confidence:.2f})"
 
 
 def cost_facts(checkpoint: Checkpoint) -> list[tuple[str, str]]:
@@ -125,9 +122,7 @@ def ceiling(share: float | None) -> str | None:
     """Describe a share of the maximum rate of a path; None if not known."""
     if share is None or not math.isfinite(share):
         return None
-    return (
-        f"above {_CEILING_TEXT}" if share > _ABOVE_CEILING else f"{units.percent(min(1.0, share))} of {_CEILING_TEXT}"
-    )
+    return f"{'above' if share > _ABOVE_CEILING else f'{units.percent(min(1.0, share))} of'} {_CEILING_TEXT}"
 
 
 def tier(word: str) -> str:
@@ -178,7 +173,7 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
     ]
     rows = [
         [
-            Cell("ACCOUNT", certainty.account_name(one.limit), "bold"),
+            Cell("ACCOUNT", certainty.account_name(one.limit, checkpoint.verdict), "bold"),
             number("TIME", one.seconds, units.seconds),
             number("SHARE", one.seconds / whole, units.percent),
             Cell("", full * (length - waits) + hatch * waits, colours.terminal_style(one.limit), drop=1),

@@ -84,7 +84,7 @@ def _late(checkpoints: Sequence[Checkpoint]) -> list[tuple[str, str]]:
 def _opening(
     checkpoints: Sequence[Checkpoint], found: Headline | None, outliers: Sequence[Outlier], watched: Watched
 ) -> list[tuple[str, str]]:
-    more = f" ({len(outliers) - 1:,} more outliers)" if len(outliers) > 1 else ""
+    more = f"; {units.plural(len(outliers) - 1, 'more outlier')}" if len(outliers) > 1 else ""
     slowest = [("Slowest", f"{one.sentence}{more}") for one in outliers[:1]]
     if found is None:
         return slowest
@@ -95,11 +95,13 @@ def _opening(
     pairs = [("Lost", text)] if share >= _MIN_LOST_SHARE else []
     is_plain = found.limit in (Limit.NONE, Limit.UNCLEAR)
     verdicts = [one.verdict for one in checkpoints if one.verdict and one.verdict.limit is found.limit]
-    sure = ""
+    sentence = clean_sentence(found.sentence)
     if not is_plain and verdicts:
         word = certainty.confidence_word(found.limit, median(one.confidence for one in verdicts))
-        sure = f"{certainty.limit_name(verdicts)}, {word}: "
-    pairs += [("Answer", f"{sure}{clean_sentence(found.sentence)}"), *slowest]
+        head, colon, rest = sentence.partition(": ")
+        name = certainty.account_name(found.limit, verdicts[0])
+        sentence = f"{head} ({word if name in head else f'{name}, {word}'}){colon}{rest}"
+    pairs += [("Answer", sentence), *slowest]
     if found.remedy is not None:
         pairs.append(("Do first", clean_sentence(found.remedy)))
     if found.gain is not None:

@@ -54,6 +54,7 @@ def moments(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
         ("committed", course.committed_ns, "complete: marker written, last rename or last close"),
         ("cleaned up", course.cleaned_ns, "the last old checkpoint was deleted"),
         ("durable", checkpoint.durable_ns, "all of it on stable storage" + ", at the latest" * bool(bound)),
+        *((("deleted", course.deleted_ns, "its largest file was deleted"),) if course.deleted_ns is not None else ()),
     )
     observed = sorted(((at_ns, name, text) for name, at_ns, text in rows if at_ns is not None), key=lambda one: one[0])
     times = [offset_text(at_ns, checkpoint) for at_ns, _, _ in observed]
@@ -142,6 +143,9 @@ def amplification(checkpoint: Checkpoint) -> float | None:
 def is_transferred_again(checkpoint: Checkpoint) -> bool:
     """Return True if some bytes were transferred more than once: for a copy, or by ranks that read the same."""
     return bool(checkpoint.unique_bytes) and checkpoint.bytes >= _TWICE * (checkpoint.unique_bytes or 0)
+
+
+OUTSIDE = "Blocked can exceed duration: training also paused before the first byte or after the last."
 
 
 def stall_outside(checkpoint: Checkpoint) -> str | None:

@@ -30,11 +30,8 @@ def lines(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
     text_lines = facts(_facts(mount), width, colour=colour)
     text_lines += [line for table in drawn for line in ("", *table)]
     rest = (mount.servers or 0) - len(mount.per_server)
-    return (
-        [*text_lines, *wrap(f"and {units.plural(rest, 'server')} more, with less traffic", width)]
-        if rest > 0
-        else text_lines
-    )
+    more = wrap(f"and {units.plural(rest, 'server')} more, with less traffic", width) if rest > 0 else []
+    return [*text_lines, *more]
 
 
 def _facts(mount: MountMeasure) -> list[tuple[str, str]]:

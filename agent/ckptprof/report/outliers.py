@@ -63,9 +63,11 @@ def _outlier(one: Checkpoint, usual: float, size: float, medians: Mapping[Limit 
     if 0 < LONGER * size <= one.bytes:
         text += f", because it is {one.bytes / size:.1f} times as large"
     elif own and own[most] > medians[most]:
-        own_limit = certainty.limit_name([one.verdict]) if one.verdict and one.verdict.limit is most else None
-        work = _WORK.get(most) or own_limit or certainty.account_name(most)
-        text += f", because of {work}: {units.seconds(own[most] - medians[most])} more than usual"
+        work = _WORK.get(most) or certainty.account_name(most, one.verdict)
+        compared = f" ({units.seconds(own[most])}, median {units.seconds(medians[most])})"
+        if work == certainty.THROTTLE:  # the median is that of the disk
+            work, compared = f"the {work}", f" ({units.seconds(own[most])})"
+        text += f", because of {work}{compared}"
     if one.stall_ns:
         text += f"; training was blocked for {units.duration(one.stall_ns)}"
     return Outlier(id=one.id, uid=one.uid, times=spent / usual, median_seconds=usual, compared=times, sentence=text)

@@ -12,15 +12,14 @@ import msgspec
 
 from ckptprof import units
 from ckptprof.diagnose.plan import lasting
-from ckptprof.diagnose.plan.basis import Origin, SourcedFigure
+from ckptprof.diagnose.plan.basis import Origin, SourcedFigure, is_measured
 from ckptprof.diagnose.plan.checkpoint_plan import (
     Advice,
     CheckpointPlan,
     IntervalRule,
-    Notice,
     StorageDemand,
-    is_measured,
 )
+from ckptprof.diagnose.plan.notice import Notice
 from ckptprof.diagnose.restarts import JobRestarts, MonthOfRestarts, Restart
 from ckptprof.model import Watched
 from ckptprof.report import account
@@ -108,9 +107,12 @@ def _notice(notice: Notice) -> str:
     text += (
         f"{'is' if notice.saves < _ENOUGH_FOR_P99 else 'are'} complete after {_seconds(notice.needed_seconds)}{step}"
     )
-    if is_enough or not notice.saves:
-        return text
-    return f"{text}; {notice.in_time:,} of {notice.saves:,} would be in time"
+    if notice.saves and not is_enough:
+        text += f"; {notice.in_time:,} of {notice.saves:,} would be in time"
+    if notice.restarts:
+        of = f"{notice.saved_in_notice:,} of {units.plural(notice.restarts, 'recorded restart')}"
+        text += f"; {of} went on from a save of the last {_seconds(notice.notice_seconds)} before the end"
+    return text
 
 
 def _rates(plan: CheckpointPlan, width: int, *, colour: bool) -> list[str]:

@@ -29,16 +29,16 @@ KIND_STYLE = {Kind.SAVE: "", Kind.RESTORE: "bold", Kind.COPY: "dim"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The checkpoints to list, the titles above lines by index, and the uids of outliers."""
+    """The checkpoints to list, the titles above lines by index, and the uids of outliers, the slowest first."""
 
     checkpoints: tuple[Checkpoint, ...]
     titles: Mapping[int, str]
-    slow: frozenset[str]
+    slow: tuple[str, ...]
 
 
 def select_rows(report: Report, *, whole: bool) -> Choice:
     """Return all checkpoints by start time; of many only the worst, by what they cost, and the last, unless `whole`."""
-    every, slow = summary.ordered(report.checkpoints), frozenset(one.uid for one in find_outliers(report.checkpoints))
+    every, slow = summary.ordered(report.checkpoints), tuple(one.uid for one in find_outliers(report.checkpoints))
     if whole or len(every) <= MOST:
         return Choice(tuple(every), {}, slow)
     is_blocking = any(one.stall_ns for one in every)
@@ -57,10 +57,7 @@ def draw(report: Report, chosen: Choice, zone: timezone, width: int, *, colour: 
     if clock == "%H:%M:%S" and width < _SECONDS_FROM:
         clock = "%H:%M"
     several, full = len(jobs) > 1, width >= WIDE  # the head names the only job
-    rows = [
-        _row(one, zone, clock, is_outlier=one.uid in chosen.slow, several=several, full=full)
-        for one in chosen.checkpoints
-    ]
+    rows = [_row(one, zone, clock, slow=chosen.slow, several=several, full=full) for one in chosen.checkpoints]
     shown = without_empty_columns(rows)
     below = _paths(chosen.checkpoints, shown, width)
     header, *drawn = render_table(shown, width, colour=colour) or [""]
@@ -169,9 +166,10 @@ def _common_suffix(paths: Iterable[str]) -> str:
 
 
 def _row(  # noqa: PLR0913 # what a cell depends on
-    checkpoint: Checkpoint, zone: timezone, clock: str, *, is_outlier: bool, several: bool, full: bool
+    checkpoint: Checkpoint, zone: timezone, clock: str, *, slow: Sequence[str], several: bool, full: bool
 ) -> list[Cell]:
-    speed, style = figures.rate_bytes_per_second(checkpoint), "bold red" * is_outlier
+    speed, is_outlier = figures.rate_bytes_per_second(checkpoint), checkpoint.uid in slow
+    style = "bold red" if checkpoint.uid in slow[:1] else "bold yellow" * is_outlier
     class_, stall_ns = checkpoint.pattern.class_, checkpoint.stall_ns
     is_most = stall_ns is not None and 2 * stall_ns >= figures.duration_ns(checkpoint)
     again = AGAIN * checkpoint_facts.is_transferred_again(checkpoint)

@@ -27,8 +27,10 @@ _STYLES = {
     "green": "32",
     "yellow": "33",
     "blue": "94",
-    "magenta": "35",
     "cyan": "36",
+    "orange": "38;5;166",  # these three: the closest to those of the page
+    "azure": "38;5;32",
+    "violet": "38;5;99",
 }
 NOTHING = "-"  # for values that were not observed
 

@@ -216,7 +216,7 @@ def _notes(report: Report, shown: rows.Choice, copies: str) -> list[str]:
     if ids != sorted(ids):
         notes.append("IDs are in order of detection, lines in order of start time.")
     if any(map(checkpoint_facts.stall_outside, checkpoints)):
-        notes.append("BLOCKED can exceed DURATION: training also paused before the first or after the last byte.")
+        notes.append(checkpoint_facts.OUTSIDE)
     if any(checkpoint.level is Level.POLL for checkpoint in checkpoints):
         notes.append("Recorded by polling: `ckptprof show ID` shows the evidence and the limitations.")
     if report.copies_left_out:

@@ -9,7 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from sqlite3 import Connection
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,28 @@ class StoreReader:
             every = [read_series(raw, name, (since_ns, until_ns), None, None).times_ns for (name,) in names]
         inside = [[at_ns for at_ns in times_ns if since_ns <= at_ns <= until_ns] for times_ns in every]
         return [Interval(times_ns[0], times_ns[-1]) for times_ns in inside if times_ns]
+
+    def files(self, first: int, last: int) -> dict[int, list[str]]:
+        """Read the paths of the files of checkpoints with ids from `first` to `last`, by id.
+
+        First those at or below the path of the checkpoint, the largest before the others.
+        """
+        found: dict[int, list[str]] = {}
+        query = (
+            "SELECT c.id, s.path FROM streams AS s JOIN checkpoints AS c ON c.id = s.checkpoint_id"
+            " WHERE c.id BETWEEN ? AND ? GROUP BY 1, 2"
+            " ORDER BY 1, s.path != c.path AND instr(s.path, c.path || '/') != 1, sum(s.bytes) DESC, 2"
+        )
+        with self._snapshot() as raw:
+            for key, path in raw.execute(query, (first, last)):
+                found.setdefault(key, []).append(str(path))
+        return found
+
+    def oom_kills(self, since_ns: int, until_ns: int) -> list[int]:
+        """Read when the kernel killed a process of the host for lack of memory."""
+        strip = self.series("memory", since_ns, until_ns)
+        counts = pairwise(zip(strip.times_ns, strip.columns.get("oom_kills", ()), strict=False))
+        return [at_ns for (_, before), (at_ns, now) in counts if before is not None and (now or 0) > before]
 
     def series(self, entity: str, since_ns: int, until_ns: int, *, step_seconds: int | None = None) -> Strip:
         """Read the points of an entity; none if it is unknown.

@@ -17,6 +17,7 @@ from ckptprof.model import Checkpoint, Session
 from ckptprof.store import quarantine, retention
 from ckptprof.store.checkpoint_rows import get_pending, put_checkpoint, put_pending, put_session
 from ckptprof.store.connection import log_bytes, open_writer, prepare_file, restrict_log_access, transaction
+from ckptprof.store.deletions import put_deletions
 from ckptprof.store.location import path_of_database, printable_path
 from ckptprof.store.lock import WriterLock, describe_log_readers
 from ckptprof.store.migrations import migrate
@@ -143,6 +144,11 @@ class StoreWriter:
 
         self.is_published = False
         return self._run(put, durable=bool(checkpoints))
+
+    def add_deletions(self, deleted: Mapping[str, int]) -> None:
+        """Record which of the newest saves were deleted; `deleted`: path of a file or folder to epoch nanoseconds."""
+        self._run(lambda connection: put_deletions(connection, deleted), durable=False)
+        self.is_published = False
 
     def pending(self) -> set[str]:
         """Uids of checkpoints that are not reported yet."""

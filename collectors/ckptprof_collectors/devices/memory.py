@@ -33,7 +33,7 @@ class HostMemory:
         self._unreported: list[Sample] = []
         for file in _PSI_FILES:
             self._pressure.append(self._open_pressure(fs, file))
-        self._previous: tuple[int | None, ...] | None = None
+        self._previous: MemorySample | None = None
 
     def _open_pressure(self, fs: KernelFs, file: str) -> KernelFile | None:
         try:
@@ -74,9 +74,12 @@ class HostMemory:
             psi_memory_some_us=_stalled(memory, b"some "),
             psi_memory_full_us=_stalled(memory, b"full "),
             psi_cpu_some_us=_stalled(cpu, b"some "),
+            shared_bytes=number_after(info, b"\nShmem:", _KIB),
+            locked_bytes=number_after(info, b"\nUnevictable:", _KIB),
+            oom_kills=number_after(stat, b"\noom_kill ", 1),
         )
         samples, self._unreported = self._unreported, []
-        compared = msgspec.structs.astuple(current)[:-1]  # some task always waits for a CPU: that alone is no news
+        compared = msgspec.structs.replace(current, psi_cpu_some_us=None)  # alone it is no news: some task always waits
         if compared != self._previous:
             self._previous = compared
             samples.append(current)

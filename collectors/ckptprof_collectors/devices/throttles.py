@@ -1,19 +1,22 @@
-"""I/O limits of a process on block devices: io.max of cgroup v2, blkio.throttle.* of v1, up to the root.
+"""Limits of a process by its cgroups, of v2 and v1, up to the root: I/O on block devices, and memory.
 
-A device that is throttled so shows no busy time: requests wait before its queue. From
-Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/blkio-controller.rst.
+A device that is throttled so shows no busy time: requests wait before its queue. A process whose cgroup reaches its
+limit of memory is killed although the host has some. From Documentation/admin-guide/cgroup-v2.rst and
+cgroup-v1/blkio-controller.rst and memory.rst.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from ckptprof_collectors.kernelfs import KernelFs, read_limited
+from ckptprof_collectors.kernelfs import KernelFs, number_after, read_limited
 from ckptprof_collectors.mounts.mountinfo import RawMount, parse
 from ckptprof_collectors.samples import ThrottleInfo, text
 
 _MAX_DEPTH = 32
+_UNLIMITED = 1 << 62  # bytes: v1 has a number near the maximum for no limit
 MAX_LIMITS = 64  # of one process
 _V1 = (
     (b"blkio.throttle.read_bps_device", "read_bytes_per_second"),
@@ -59,18 +62,23 @@ class ThrottleReader:
 
 def read_limits(fs: KernelFs, pid: int) -> list[ThrottleInfo]:
     """Read the limits of all cgroups of a process, innermost first."""
+    return [
+        _info(fs, pid, device, inside, values)
+        for v2, inside, folder in cgroups_above(fs, pid, b"blkio")
+        for device, values in (_read_v2(folder) if v2 else _read_v1(folder)).items()
+    ][:MAX_LIMITS]
+
+
+def cgroups_above(fs: KernelFs, pid: int, controller: bytes) -> Iterator[tuple[bool, bytes, bytes]]:
+    """Yield the cgroups of a process, of v1 those with a controller: whether it is of v2, its own name, its folder."""
     mounts = parse(_read(os.fsencode(fs.proc) + b"/self/mountinfo"))
-    found: list[ThrottleInfo] = []
     for line in _read(os.fsencode(fs.proc) + b"/%d/cgroup" % pid).split(b"\n"):
         _, _, rest = line.partition(b":")
         controllers, colon, path = rest.partition(b":")
-        if not colon or (controllers and b"blkio" not in controllers.split(b",")):
+        if not colon or (controllers and controller not in controllers.split(b",")):
             continue
-        for inside, folder in _folders(mounts, path, v2=not controllers):
-            limits = _read_v1(folder) if controllers else _read_v2(folder)
-            for device, values in limits.items():
-                found.append(_info(fs, pid, device, inside, values))
-    return found[:MAX_LIMITS]
+        for inside, folder in _folders(mounts, path, controller if controllers else None):
+            yield not controllers, inside, folder
 
 
 def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str, int]) -> ThrottleInfo:
@@ -81,20 +89,16 @@ def _info(fs: KernelFs, pid: int, device: bytes, cgroup: bytes, values: dict[str
     return ThrottleInfo(
         device=text(device),
         cgroup=text(cgroup),
-        read_bytes_per_second=values.get("read_bytes_per_second"),
-        write_bytes_per_second=values.get("write_bytes_per_second"),
-        read_operations_per_second=values.get("read_operations_per_second"),
-        write_operations_per_second=values.get("write_operations_per_second"),
+        **{field: values.get(field) for field in _V2.values()},
         name=None if name is None else name.rpartition("/")[2].replace("!", "/"),
         pid=pid,
     )
 
 
-def _folders(mounts: list[RawMount], path: bytes, *, v2: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each cgroup from this one up: its name in the process's line, and its folder here."""
+def _folders(mounts: list[RawMount], path: bytes, v1: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+    """Yield each cgroup from this one up: its name in the process's line, and its folder here; `v1`: its controller."""
     for mount in mounts:
-        has_blkio = b"blkio" in mount.options.split(b",")
-        fits = mount.fs_type == b"cgroup2" if v2 else mount.fs_type == b"cgroup" and has_blkio
+        fits = mount.fs_type == (b"cgroup" if v1 else b"cgroup2") and (not v1 or v1 in mount.options.split(b","))
         root = mount.root.rstrip(b"/")
         if not fits or not (path == root or path.startswith(root + b"/")) or b"/.." in path:
             continue
@@ -131,6 +135,31 @@ def _read_v2(folder: bytes) -> DeviceLimits:
 def _is_device(word: bytes) -> bool:
     major, _, minor = word.partition(b":")
     return major.isdigit() and minor.isdigit()
+
+
+class LimitedCgroup(NamedTuple):
+    """A cgroup with a limit of memory."""
+
+    folder: bytes
+    v2: bool
+    limit_bytes: int
+
+    def read_used(self) -> int | None:
+        """Read how many bytes of all its processes cannot be reclaimed; None: not readable."""
+        name, prefix = (b"/memory.current", b"\n") if self.v2 else (b"/memory.usage_in_bytes", b"\ntotal_")
+        usage, stat = number_after(_read(self.folder + name), b"", 1), b"\n" + _read(self.folder + b"/memory.stat")
+        active, inactive = (number_after(stat, prefix + kind + b"_file ", 1) for kind in (b"active", b"inactive"))
+        return None if usage is None or active is None or inactive is None else max(0, usage - active - inactive)
+
+
+def find_nearest(fs: KernelFs, pid: int) -> LimitedCgroup | None:
+    """Find the cgroup that has least left now; None: no limit is known."""
+    found = []
+    for v2, _, folder in cgroups_above(fs, pid, b"memory"):
+        limit = number_after(_read(folder + (b"/memory.max" if v2 else b"/memory.limit_in_bytes")), b"", 1)
+        if limit is not None and limit < _UNLIMITED:
+            found.append(LimitedCgroup(folder, v2, limit))
+    return min(found, key=lambda one: one.limit_bytes - (one.read_used() or 0), default=None)
 
 
 def _read(path: bytes) -> bytes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ckptprof_collectors.files import folder_events
 from ckptprof_collectors.files.folder_events import IN_CLOSE_NOWRITE, IN_OPEN, FolderEvents
 
 
@@ -80,3 +81,24 @@ def test_what_happens_before_a_watch_is_taken_note_of_is_told_then(tmp_path: Pat
     assert early == []
     assert {event.path for event in events.read()} == {bytes(tmp_path / "a")}
     assert events.read() == []
+
+
+def test_a_folder_that_is_emptied_stays_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint of a thousand files is deleted in a second; as many openings are a data set, and no longer told."""
+    monkeypatch.setattr(folder_events, "MAX_EVENTS_PER_SECOND", 10)
+    files, events = [tmp_path / f"{number}.distcp" for number in range(20)], FolderEvents()
+    for file in files:
+        file.touch()
+    watch(events, tmp_path)
+
+    def after(act: Callable[[Path], object]) -> bool:
+        for file in files:
+            act(file)
+        events.read()
+        monkeypatch.setattr(events, "_counted_ns", 0)  # a second ago
+        events.read()
+        (tmp_path / "later").touch()
+        return bool(events.read())
+
+    assert after(Path.unlink)
+    assert not after(Path.touch)

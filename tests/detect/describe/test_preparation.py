@@ -14,6 +14,7 @@ LOOP, STEP, SAVE = ("main", "train.py", 10), ("step", "train.py", 3), ("main", "
 TRAINS = (LOOP, STEP)
 DIGESTS = (SAVE, ("pack", "train.py", 7))
 WRITES = (SAVE, ("pack", "train.py", 8))
+WAITS = (LOOP, ("wait", "/usr/lib/python3.11/threading.py", 320))
 
 
 def sampled(*parts: tuple[float, float, Place]) -> list[StackSample]:
@@ -46,6 +47,21 @@ def test_it_trains_up_to_the_first_byte() -> None:
     assert prepared((0, 5, TRAINS), (5, 5.5, WRITES), (5.5, 7, TRAINS), first=5) == []
 
 
+@pytest.mark.parametrize(("after", "expected"), [(TRAINS, []), (WAITS, None)])
+def test_at_the_first_save_training_is_what_goes_on_after_it(after: Place, expected: list[tuple[float, float]]) -> None:
+    """The start took a third of the time before; nothing tells it from training if it only waits after the save."""
+    starts = (("main", "train.py", 2),)
+
+    assert prepared((0, 2.5, starts), (2.5, 7, TRAINS), (7, 7.5, WRITES), (7.75, 8.5, after), first=7) == expected
+
+
+def test_it_may_prepare_the_first_save_for_most_of_the_time_since_it_started() -> None:
+    """The early third has some of it, which counts for no more than what is known of the time after the save."""
+    parts = (0, 3, TRAINS), (3, 11.75, DIGESTS), (11.75, 12.25, WRITES), (12.5, 13.75, TRAINS)
+
+    assert prepared(*parts, first=11.75) == [pytest.approx((3, 11.75), abs=0.125)]
+
+
 def test_another_line_within_a_step_is_training() -> None:
     """A step has many lines, of which some are rare."""
     lines = [(LOOP, ("step", "train.py", line)) for line in range(20)]
@@ -71,9 +87,7 @@ def test_without_samples_it_is_unknown() -> None:
 
 def test_a_thread_that_always_waits_shows_nothing() -> None:
     """Another one trains."""
-    waits = (LOOP, ("wait", "/usr/lib/python3.11/threading.py", 320))
-
-    assert prepared((0, 5, waits), (5, 5.5, WRITES), (5.5, 7, waits), first=5) is None
+    assert prepared((0, 5, WAITS), (5, 5.5, WRITES), (5.5, 7, WAITS), first=5) is None
 
 
 def test_it_may_prepare_for_longer_than_it_trains() -> None:

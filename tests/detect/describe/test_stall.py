@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.detect import sockets
 from tests.detect.stage import MIB, MONOTONIC_NS, SECOND_NS, Actor, Stage, changed
 
 from ckptprof.detect.describe.stall import Stall, blocked_intervals
@@ -883,6 +884,47 @@ def test_workers_of_a_launcher_train_themselves(
     assert seconds(found) == pytest.approx(stall, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("lives", "waits", "mode", "stall"),
+    [
+        ((0.5, FOR_SECONDS), (0.7, FOR_SECONDS), Mode.ASYNC, 0.0),
+        ((0.5, FOR_SECONDS), (7.0, 9.2), Mode.SYNC, 2.0),
+        ((4.0, 9.8), (4.2, 9.8), Mode.SYNC, 5.6),
+    ],
+)
+def test_who_waits_while_its_other_child_trains_is_a_launcher(
+    lives: tuple[float, float], waits: tuple[float, float], mode: Mode, stall: float
+) -> None:
+    """A daemon writes. Who trained itself and has a data loader is blocked, and who starts two children to save."""
+    stage = Stage(trace=True)
+    parent, writer, other = stage.process(), forked(stage, *lives), forked(stage, lives[0] + 0.1, lives[1])
+    stage.write(writer, "/ckpt/step_1.pt", 7.2, 2.0, 200 * MIB)
+    stage.extra += [*times(parent, (waits,)), *met(parent, 61, *waits)]
+    stage.extra += [
+        *times(writer, ((lives[0], FOR_SECONDS),)),
+        *times(other, ((0.0, lives[0]), (lives[1], FOR_SECONDS))),
+    ]
+    (found,) = detect(stage)
+
+    assert (found.mode, seconds(found)) == (mode, pytest.approx(stall, abs=0.2))
+
+
+@pytest.mark.parametrize("trace", [True, False])
+def test_who_joins_a_child_that_it_starts_for_each_save_is_no_launcher(*, trace: bool) -> None:
+    """It computes before it writes and after, as a check does; no save of its job was in the life of the second one."""
+    stage, lives = Stage(trace=trace), ((1.0, 6.2), (8.0, 13.2))
+    trainer = stage.process()
+    stage.extra += times(trainer, lives)
+    for number, (born_s, exit_s) in enumerate(lives):
+        child = forked(stage, born_s, exit_s)
+        stage.write(child, f"/ckpt/step_{number + 1}.pt", born_s + 1.5, 0.5, 200 * MIB)
+        stage.extra += [*times(child, ((0.0, born_s), (exit_s, FOR_SECONDS))), *met(trainer, 61, born_s + 0.1, exit_s)]
+
+    *_, second = detect(stage)
+
+    assert (second.writers[0].role, seconds(second)) == ("child", pytest.approx(5.0, abs=0.2))
+
+
 def test_polling_tells_the_writer_by_what_its_main_thread_wrote() -> None:
     """/proc/PID/task/PID/io: the main thread's own bytes are those of the file, or they are not."""
     modes = []
@@ -1188,8 +1230,34 @@ def test_who_waits_for_a_child_that_carries_its_files_is_held_until_that_is_done
 
 
 @pytest.mark.parametrize("trace", [True, False])
-def test_who_packs_what_it_has_saved_is_held_until_that_is_done(*, trace: bool) -> None:
+@pytest.mark.parametrize(
+    ("reading_s", "sent_mib", "stall"), [(3.9, 0, 4.2), (30, 0, 30.3), (0.6, 0, 0.2), (0.6, 200, 4.2)]
+)
+def test_who_waits_for_a_child_that_reads_its_save_to_the_end_or_sends_it_is_blocked(
+    reading_s: float, sent_mib: int, stall: float, *, trace: bool
+) -> None:
+    """It packs or checks it, for longer than a save waits for its decision; who only computes after it does neither."""
+    stage, end_s = Stage(trace=trace), 5.3 + max(reading_s, 3.9)
+    trainer = stage.process()
+    child = stage.process(200, parent_pid=100, program="pack.py", runtimes=(), born_s=5.2, exit_s=end_s)
+    stage.write(trainer, "/ckpt/step_1.pt", 5.0, 0.2, 200 * MIB)
+    stage.read(child, "/ckpt/step_1.pt", 5.25, reading_s, 200 * MIB, from_disk=False, kept=0.0)
+    stage.extra += [*times(trainer, ((5.0, end_s),)), *met(trainer, 61, 5.3, end_s)]
+    sockets.look(stage, child, sockets.saved(sent_mib * MIB, (5.3,), took_s=3.8), 10.0, port=8000)
+
+    (save,) = (one for one in detect(stage, stage.frames(40.0)) if one.kind is Kind.SAVE)
+
+    assert (save.mode, seconds(save)) == (Mode.SYNC, pytest.approx(stall, abs=0.2))
+
+
+@pytest.mark.parametrize(("trace", "tid", "stall"), [(False, 100, 1.82), (True, 100, 1.82), (True, 101, 0.7)])
+def test_who_packs_what_it_has_saved_is_held_until_that_is_done(trace: bool, tid: int, stall: float) -> None:  # noqa: FBT001 # a parameter
     """Two processes write as much each; one reads its own at once while the other still writes: no staging file."""
+
+    def read_by(sample: Sample) -> Sample:
+        reads = isinstance(sample, FileActivity) and sample.pid == 100 and not sample.writes
+        return msgspec.structs.replace(sample, tid=tid) if reads else sample
+
     stage, size = Stage(trace=trace), 100 * MIB
     for rank, seconds_of_writing in enumerate((0.2, 0.7)):
         actor = stage.process(100 + rank, environment={"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": "29500"})
@@ -1197,9 +1265,10 @@ def test_who_packs_what_it_has_saved_is_held_until_that_is_done(*, trace: bool) 
         stage.extra += times(actor)
     stage.read(stage.actors[0], "/ckpt/step_10/0/state.npz", 5.22, 1.6, size, from_disk=False, kept=0.0)
 
-    (save,) = (one for one in detect(stage, stage.frames(LONGER_SECONDS)) if one.kind is Kind.SAVE)
+    found = detect(stage, changed(stage.frames(LONGER_SECONDS), read_by))
+    (save,) = (one for one in found if one.kind is Kind.SAVE)
 
-    assert (save.mode, save.files, seconds(save)) == (Mode.SYNC, 2, pytest.approx(1.82, abs=0.15))
+    assert (save.mode, save.files, seconds(save)) == (Mode.SYNC, 2, pytest.approx(stall, abs=0.15))
 
 
 @pytest.mark.parametrize(("received_mib", "stall_s"), [(15, 3), (5, 1)])

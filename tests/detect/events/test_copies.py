@@ -451,6 +451,22 @@ def test_who_converts_what_another_job_saved_neither_restores_nor_saves(
 
 
 @pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(("export_s", "kinds"), [(5.6, [Kind.SAVE]), (9.0, [Kind.SAVE, Kind.RESTORE, Kind.SAVE])])
+def test_who_exports_its_own_save_while_it_reads_that_neither_restores_nor_saves(
+    export_s: float, kinds: list[Kind], *, trace: bool
+) -> None:
+    """As a thread of the trainer does, beside training; who has read it before restores it."""
+    stage = Stage(trace=trace, poll=not trace)
+    trainer = stage.process()
+    stage.write(trainer, "/run/params/step100.pt", 4.0, 0.8, 200 * MIB)
+    for part in range(2):
+        stage.read(trainer, "/run/params/step100.pt", 5.5 + part, 0.9, 100 * MIB, from_disk=False)
+    stage.write(trainer, "/run/export/step100.pth", export_s, 1.9, 100 * MIB)
+
+    assert [one.kind for one in stage.play(40)] == kinds
+
+
+@pytest.mark.parametrize("trace", [False, True])
 @pytest.mark.parametrize("merges", [False, True])
 def test_who_merges_an_adapter_into_its_base_restores_neither(*, merges: bool, trace: bool) -> None:
     """It reads a base that nobody was seen writing, and beside it a new adapter; who only reads these restores them."""

@@ -228,9 +228,9 @@ def test_the_device_under_the_checkpoints_leads() -> None:
     large = CounterSeries("disk:sda", at, {"write_sectors": [10 * one for one in sums]})
     axis = Axis(0, 200 * SECOND)
     whole, half = 200 * SECOND, 100 * SECOND
-    one, other = throughputs([large, small], axis, [], {"vdb"}, ([(0, whole, 2_100_000.0)], "ceiling"))
+    one, other = throughputs([large, small], axis, [], {"vdb"}, ([(0, whole, 2_100_000.0)], "ceiling {}"))
     bounds = [(0, half, 515_000.0), (half, whole, 1_030_000.0)]
-    (alone,) = throughputs([small], axis, [], {"vdb"}, (bounds, "throttle"))
+    (alone,) = throughputs([small], axis, [], {"vdb"}, (bounds, "throttle {}"))
     squares = {"write_sectors": [1000 * n**2 for n in range(201)]}
     (even,) = throughputs([CounterSeries("disk:vdb", at, squares)], axis, [])
     (first, *_) = throughputs([small, large], axis, [])

@@ -23,7 +23,7 @@ def _drawn(checkpoints: tuple[Checkpoint, ...], width: int = 110, gaps: tuple[Ga
 
 
 def test_the_bar_is_the_run(make_checkpoint: Callable[..., Checkpoint]) -> None:
-    """Each cell is its share of the run: what happened then, full if training was blocked in it."""
+    """Each cell is its share of the run: what happened then, as high as training was blocked in it."""
     saves = []
     for number in range(3):
         one = make_checkpoint(number, number * 100, mode=Mode.SYNC, stall_ns=15 * _NS)
@@ -33,8 +33,8 @@ def test_the_bar_is_the_run(make_checkpoint: Callable[..., Checkpoint]) -> None:
     gap = Gap(saves[0].start_ns + 40 * _NS, saves[0].start_ns + 70 * _NS, "suspended")
     bar, *lines = _drawn((*saves, copy), width=40, gaps=(gap,))  # 30 cells of 10 s
 
-    assert bar == "Run       ██──···───██───░░░──██────────"
-    assert ": █ blocked 45.0 s, ░ copies, ─ training, · not recorded" in " ".join(" ".join(lines).split())
+    assert bar == "Run       █▄──···───█▄───░░░──█▄────────"
+    assert ": █ blocked 45.0 s (15 %), ░ copies, ─ training, · not recorded" in " ".join(" ".join(lines).split())
 
 
 def test_what_was_not_seen_to_block_is_not_called_training(make_checkpoint: Callable[..., Checkpoint]) -> None:

@@ -82,6 +82,20 @@ def test_a_large_file_that_is_renamed_into_the_folder_is_told_of(folders: Watche
     assert (told.inode, told.path) == (inode, str(tmp_path / "step_1.pt"))
 
 
+@pytest.mark.xdist_group("live")
+def test_what_is_deleted_is_told_of_whatever_its_size(folders: WatchedFolders, tmp_path: Path) -> None:
+    """A file, and a folder, whose own files may be in no watched folder."""
+    (tmp_path / "step_1").mkdir()
+    (tmp_path / "step_1").rmdir()
+    folder = heard(folders, "deleted", 0)
+    (tmp_path / "known").unlink()
+    file = heard(folders, "deleted", 0)
+
+    assert folder is not None
+    assert file is not None
+    assert (folder.path, file.path) == (str(tmp_path / "step_1"), str(tmp_path / "known"))
+
+
 def test_while_nothing_happens_nothing_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each tick asks; a folder that is watched has its events read once there are some."""
     reads: list[int] = []

@@ -208,7 +208,7 @@ def test_above_the_budget_no_stack_is_sampled_and_no_thread(monkeypatch: pytest.
         consume_reason=lambda: None, close=lambda: None,
     )  # fmt: skip
     monkeypatch.setattr(sampling._stacks, "_reader", reader)
-    monkeypatch.setattr(sampling, "_limits", SimpleNamespace(sample=lambda *_: []))
+    monkeypatch.setattr(sampling, "_limits", SimpleNamespace(sample=lambda *_: [], sample_memory=lambda *_: []))
     monkeypatch.setattr(sampling, "_gpus", SimpleNamespace(sample=lambda *_: []))
     one: Any = object()
     for used_share in (0.0, 2.0):

@@ -14,7 +14,7 @@ import pytest
 from tests.patience import wait_until
 
 from ckptprof.service.sampler import thread_sampling
-from ckptprof.service.sampler.burst_sampling import LIMITS_INTERVAL_NS, ThrottleSampling
+from ckptprof.service.sampler.burst_sampling import LIMITS_INTERVAL_NS, MEMORY_INTERVAL_NS, ThrottleSampling
 from ckptprof.service.sampler.thread_sampling import (
     DELETING_PAUSE_NS,
     IDLE_INTERVAL_NS,
@@ -383,3 +383,24 @@ def test_limits_are_looked_at_when_a_burst_begins(job: Job, tmp_path: Path) -> N
     assert [(info.write_bytes_per_second, info.pid) for info in (*first, *soon, *later)] == [(1, job.pid), (2, job.pid)]
     assert limits.sample(4 * TICK_NS + LIMITS_INTERVAL_NS, bursting({}), {}) == []
     assert len(limits.sample(5 * TICK_NS + LIMITS_INTERVAL_NS, bursting(job.watched), job.watched)) == 1
+
+
+def test_memory_of_limited_cgroups_is_read_at_intervals_while_bytes_are_transferred(job: Job, tmp_path: Path) -> None:
+    """Not before the limits were looked for, and not of a cgroup without one."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text(f"31 20 0:27 / {tmp_path} rw - cgroup2 cgroup2 rw\n")
+    (tmp_path / str(job.pid)).mkdir()
+    (tmp_path / str(job.pid) / "cgroup").write_text("0::/\n")
+    for name, text in (("max", "500"), ("current", "300"), ("stat", "active_file 20\ninactive_file 30\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    limits = ThrottleSampling(KernelFs(proc=tmp_path))
+    job.watching.activity.moving = True
+    now_ns = LIMITS_INTERVAL_NS
+    assert limits.sample_memory(now_ns, bursting(job.watched)) == []
+    limits.sample(now_ns, bursting(job.watched), job.watched)
+    found = [limits.sample_memory(now_ns + at * MEMORY_INTERVAL_NS // 2, bursting(job.watched)) for at in range(2, 6)]
+    job.watching.activity.moving = False
+    found.append(limits.sample_memory(now_ns + 4 * MEMORY_INTERVAL_NS, bursting(job.watched)))
+
+    read = [[(one.limit_bytes, one.used_bytes) for one in each] for each in found]
+    assert read == [[(500, 250)], [], [(500, 250)], [], []]

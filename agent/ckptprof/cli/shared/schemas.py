@@ -24,6 +24,7 @@ from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan
 from ckptprof.model import Checkpoint
 from ckptprof.report import ceiling, diff, doctor, document, plan, service, settings, why
 from ckptprof.report.cluster import cluster_document as clusters
+from ckptprof.report.jobs import memory, reads
 from ckptprof.report.live.state import State
 
 _PACKAGES = ("ckptprof.",)  # modules of the structs
@@ -57,7 +58,9 @@ DOCUMENTS: dict[str, tuple[str, type]] = {
     "fleet-nodes": ("fleet nodes --json", Nodes),
     "fleet-stragglers": ("fleet stragglers --json", Stragglers),
     "live": ("live --json", State),
+    "memory": ("report --memory --json", memory.MemoryDocument),
     "plan": ("plan --json", CheckpointPlan),
+    "reads": ("report --reads --json", reads.ReadsDocument),
     "report": ("report --json, list --json", why.ExplainedReport),
     "restarts": ("report --restarts --json", plan.RestartsDocument),
     "service": ("service --json", service.ActionResult),

@@ -29,7 +29,7 @@ from ckptprof.detect.describe.risks import find_risks
 from ckptprof.detect.describe.sources import find_restore_source, refine_by_client
 from ckptprof.detect.describe.stall import Stall, blocked_intervals, classify_stall
 from ckptprof.detect.describe.stream_progress import sample_progress
-from ckptprof.detect.describe.truncations import find_hang, find_truncations, truncation_limitations
+from ckptprof.detect.describe.truncations import LIMITATIONS, find_hang, find_truncations
 from ckptprof.detect.describe.writers import count_ranks, find_common_run, list_writers
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
@@ -85,7 +85,7 @@ def assemble(
     further_limitations = (
         *untracked_bytes_limitation(candidate, world.histories, amplification.written_bytes),
         *stall.limitations,
-        *truncation_limitations(truncations),
+        *(LIMITATIONS[one.name] for one in truncations),
     )
     hang = find_hang(candidate, known)
     writers = list_writers(candidate, world, stall.roles)

@@ -8,7 +8,7 @@ from ckptprof.detect.describe.before_save import measure_before_save
 from ckptprof.detect.describe.clean_up import measure_clean_up
 from ckptprof.detect.describe.connection_measures import measure_connections
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.process_measures import list_job_processes, measure_processes
+from ckptprof.detect.describe.process_measures import list_job_processes, measure_job_memory, measure_processes
 from ckptprof.detect.describe.thread_measures import list_acts, measure_threads
 from ckptprof.detect.tolerances import MOST_SHARE, WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import DeviceUsers
@@ -40,6 +40,7 @@ def measure_checkpoint(draft: Draft) -> Measures:
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,
         memory=world.memory.between(start_ns, end_ns),
+        job_memory=measure_job_memory(draft, start_ns - before_ns) if candidate.writes else None,
         before=before,
         clean_up_ns=spent_ns,
         clean_up_files=files,

@@ -28,8 +28,6 @@ from ckptprof.model import Evidence, Status
 from ckptprof.units import size
 
 DEATH_AFTER_WRITE_NS = 5_000_000_000  # a writer that exits so soon after its last write may have crashed
-
-
 _VOLUME = re.compile(r"(.+?)([a-z]{2,3}|\d{2,4})")  # as split(1) names what it makes: xaa, xab; x00, x01
 _FIRST_VOLUME = re.compile(r"a+|0+1?")
 
@@ -87,8 +85,8 @@ def _missing_data_reasons(
         usual is not None
         and transferred + linked < WHOLE_SHARE * usual
         and not _is_complete_despite_size(candidate, large, comparable)
+        and not _is_renamed_whole(candidate, large, known)
     )
-    smaller = smaller and not _is_renamed_whole(candidate, large, known)
     removed_ns = known.transfers.removals.removed_ns
     later = Replacements(large)
     rewritten = {id(part) for part in large if later.is_replaced(part, known)}

@@ -100,9 +100,7 @@ def estimate_durability(ends: Iterable[FileWriteEnd], writeback: Writeback) -> D
         elif writeback_samples.first_clean_ns >= end.last_ns:
             durable += end.bytes
             durable_times.append(writeback_samples.first_clean_ns)
-    if (
-        not durable_times or unwritten or durable < ALL_SHARE * total
-    ):  # the smallest of thousands of files are not followed
+    if not durable_times or unwritten or durable < ALL_SHARE * total:  # the smallest of thousands are not followed
         return Durability(unwritten_bytes=unwritten, last_unwritten_ns=max(dirty_times, default=None))
     return Durability(max(durable_times), exact, max(dirty_times, default=None))
 
@@ -115,10 +113,9 @@ def measure_writeback(
         "unwritten_ns": None if found.last_unwritten_ns is None else wall(found.last_unwritten_ns)
     }
     start_ns, end_ns = span
-    chain = devices.chain_of(path) if found.at_ns is not None and found.at_ns > end_ns else ()
-    written = (
-        devices.disks.measure_writes(chain[0], start_ns, found.at_ns) if chain and found.at_ns is not None else None
-    )
+    if found.at_ns is None or found.at_ns <= end_ns or not (chain := devices.chain_of(path)):
+        return values
+    written = devices.disks.measure_writes(chain[0], start_ns, found.at_ns)
     if written is not None:
         values |= {"written_back_bytes": written.bytes, "written_back_ns": written.busy_ns}
     return values

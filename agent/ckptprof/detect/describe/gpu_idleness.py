@@ -33,9 +33,8 @@ def idle_spans(points: list[tuple[int, int]], save: Span, is_at_save: Callable[[
     it.
     """
     periods = [_GpuPeriod(max(a[0], b[0] - POLL_INTERVAL_NS), b[0], b[1]) for a, b in pairwise(sorted(points))]
-    periods = _periods_of_training(
-        [one for one in periods if overlap_ns(one[:2], [(save[0] - BASELINE_REACH_NS, save[1] + BASELINE_REACH_NS)])]
-    )
+    around = save[0] - BASELINE_REACH_NS, save[1] + BASELINE_REACH_NS
+    periods = _periods_of_training([one for one in periods if overlap_ns(one[:2], [around])])
     if sum(overlap_ns(one[:2], [save]) for one in periods) * 2 < save[1] - save[0]:
         return None
     usual_periods = [one for one in periods if one.end_ns <= save[0] and not is_at_save(one.start_ns, one.end_ns)]

@@ -21,10 +21,7 @@ _EARLY_WEIGHT = 4  # of training a third is early, of a preparation less than a 
 
 
 class Profile:
-    """The profiled samples around one save: for how long the thread was at each place soon after saves, as a tree.
-
-    Against the rest of the time, and that of the saves.
-    """
+    """The profiled samples around one save, as a tree of calls: its time at each place soon after saves, and else."""
 
     def __init__(self, samples: Sequence[StackSample], save: Span, others: Sequence[Span]) -> None:
         """Take `samples` of a profile, by time; `save`: its first and last byte; `others`: other saves of its job."""
@@ -35,15 +32,23 @@ class Profile:
         self._functions: Counter[tuple[str, str]] = Counter()
         if self._places:
             self._add_calls(merged((low_ns, high_ns + COUNTER_LAG_NS) for low_ns, high_ns in (*others, save)))
+        self._usual = {place: self._is_usual(place) for place in {place for _, place in self._places}}
 
     def _add_calls(self, saves: Sequence[Span]) -> None:
         since = [self._places[0][0], *(end_ns for _, end_ns in saves)]
         until = [*(start_ns for start_ns, _ in saves), saves[-1][1] + 9 * CONCURRENT_NS]
         early = [(low_ns, low_ns + (high_ns - low_ns) // 3) for low_ns, high_ns in zip(since, until, strict=True)]
         last = self._places[-1][0] + self._interval_ns, ()
-        for (at_ns, place), (next_ns, next_place) in pairwise([*self._places, last]):
-            span = at_ns, next_ns if place == next_place else min(next_ns, at_ns + self._interval_ns)
+        spans = [
+            (place, (at_ns, next_ns if place == next_place else min(next_ns, at_ns + self._interval_ns)))
+            for (at_ns, place), (next_ns, next_place) in pairwise([*self._places, last])
+        ]
+        after_ns = sum(overlap_ns(span, early[1:]) for place, span in spans if not is_parked(place[::-1]))
+        # the start may fill all of the first early third: that gap counts for no more than is known after saves
+        late_ns = until[0] - early[0][1]
+        for place, span in spans:
             weight = (_EARLY_WEIGHT + 1) * overlap_ns(span, early) + overlap_ns(span, saves) - length([span])
+            weight = weight * min(late_ns, 2 * after_ns) // late_ns if span[0] < until[0] else weight
             for depth, frame in enumerate(place):
                 self._calls[place[:depth]][frame] += weight
                 self._functions[frame[:2]] += weight
@@ -56,8 +61,7 @@ class Profile:
         run: Span | None = None
         later_ns, later_place = first_ns, next((place for at_ns, place in self._places if at_ns >= first_ns), ())
         for at_ns, place in reversed([one for one in self._places if self._since_ns < one[0] < first_ns]):
-            is_covered = later_ns - at_ns <= CONCURRENT_NS or place == later_place
-            is_usual = self._is_usual(place) if is_covered else None
+            is_usual = self._usual[place] if later_ns - at_ns <= CONCURRENT_NS or place == later_place else None
             if is_usual is None or (is_usual and is_parked(place[::-1])):
                 return None  # or another thread trains
             between_ns = (at_ns + later_ns) // 2
@@ -71,7 +75,7 @@ class Profile:
 
     def _tells_apart(self, until_ns: int) -> bool:
         """Whether it was at unusual places only now and then since the last save: else training is among them."""
-        usual = [self._is_usual(place) for at_ns, place in self._places if self._since_ns < at_ns < until_ns]
+        usual = [self._usual[place] for at_ns, place in self._places if self._since_ns < at_ns < until_ns]
         return list(pairwise(usual)).count((True, False)) < MANY
 
     def _is_usual(self, place: Place) -> bool | None:

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ckptprof.detect.describe.training_activity import TrainingActivity
-from ckptprof.detect.describe.writer_groups import WriterGroup, group_writers
+from ckptprof.detect.describe.writer_groups import WriterGroup, group_writers, is_by_main_thread
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.detection_knowledge import Knowledge
 from ckptprof.detect.events.event_history import shape_of
@@ -141,9 +141,8 @@ def classify_stall(candidate: Candidate, known: Knowledge) -> Stall:
         stall_ns = length(blocked)
         limitations = tuple(_COPY_LIMITATION if one == _UNKNOWN_LIMITATION else one for one in limitations)
     return Stall(
-        mode, stall_ns, evidence, limitations, roles, leading.still_spans, blocked, copy_buffers, awaited, waited is
-        not None,
-        leading.deleting_ns, leading.packing, leading.was_built_by_helpers,
+        mode, stall_ns, evidence, limitations, roles, leading.still_spans, blocked, copy_buffers, awaited,
+        waited is not None, leading.deleting_ns, leading.packing, leading.was_built_by_helpers,
     )  # fmt: skip
 
 
@@ -222,7 +221,9 @@ def _classify_sole_writer(
     ]
     own_still = [span for span in still_spans if span[1] - span[0] - overlap_ns(span, [whole]) <= longest_ns]
     after_ns = max(span[1] for span in spans)
-    packing = [one for one in still_spans if one[1] > after_ns and _is_packing(one, candidate, known)]
+    waits = known.world.threads.child_waits(group.trainer, after_ns, after_ns + PATIENCE_NS)
+    paused = merged([*still_spans, *clip(waits, [(after_ns, after_ns + PATIENCE_NS)])])
+    packing = [one for one in paused if one[1] > after_ns and _is_packing(one, candidate, known)]
     before = prepared = activity.profile.preparation(activity.start_ns)
     if before is None:
         before = activity.memory.build_spans(activity.start_ns, group.bytes, known.transfers.recent)
@@ -239,30 +240,26 @@ def _classify_sole_writer(
     if prepared is None and missing_ns >= max(EDGE_TOLERANCE_NS, paused_ns / 3):
         missed = limitations or (_UNPROFILED_LIMITATION,)
         return _TrainerStall(group.bytes, Mode.SYNC, None, text, missed, all_still, is_certain=True)
-    verdict = _TrainerStall(
-        group.bytes, Mode.SYNC, length(blocked), text, limitations, all_still, blocked, is_certain=True
-    )
     deleting_ns = length(after) if activity.was_running(after) else 0  # a thread that syncs or closes sleeps
     packing = clip(packing, [(after_ns, max(span[1] for span in blocked))])
-    return replace(
-        verdict,
-        copy_buffer_bytes=activity.memory.copy_buffer_bytes,
-        deleting_ns=deleting_ns,
-        packing=packing,
+    return _TrainerStall(
+        group.bytes, Mode.SYNC, length(blocked), text, limitations, all_still, blocked, is_certain=True,
+        copy_buffer_bytes=activity.memory.copy_buffer_bytes, deleting_ns=deleting_ns, packing=packing,
         was_built_by_helpers=bool(helper_built),
-    )
+    )  # fmt: skip
 
 
 def _is_packing(span: Span, candidate: Candidate, known: Knowledge) -> bool:
-    """Whether others of its job read what it had saved while a rank paused: they pack or send it, or convert it."""
+    """Whether others of its job packed, sent or checked what it had saved while a rank paused, and nothing else."""
     files, jobs, recent = {part.file for part in candidate.parts}, known.world.jobs, known.transfers.recent
-    carried_bytes = 0
+    carried_bytes, connections = 0, known.world.devices.connections
     for process in (one for one in known.world.histories if jobs.job_of(one) == candidate.job):
         if process not in candidate.processes and (read := recent.readings_of(process, files, span)):
-            made = recent.transfers_between(process, *span, writes=True)
-            read_bytes, made_bytes = (sum(one.size_in_use for one in some) for some in (read, made))
-            converts = 0 < made_bytes < MOST_SHARE * read_bytes and not jobs.is_tool(process)
-            carried_bytes += 0 if converts else read_bytes
+            read_bytes = sum(one.size_in_use for one in read)
+            sent_bytes = sum(traffic.sent_bytes for _, traffic in connections.traffic_between(*span, [process]))
+            reads_on = max(one.data_span[1] for one in read) - span[0] >= MOST_SHARE * length([span])
+            is_carried = reads_on or sent_bytes >= MOST_SHARE * read_bytes or jobs.is_tool(process)
+            carried_bytes += read_bytes if is_carried else 0
     return carried_bytes >= LITTLE_SHARE * candidate.bytes
 
 
@@ -290,6 +287,7 @@ def _reading_around(activity: TrainingActivity, candidate: Candidate, known: Kno
     ]  # fmt: skip
     read = earlier if len({one.file for one in earlier}) > 1 else []
     later = recent.readings_of(trainer, files, (end_ns, end_ns + PATIENCE_NS))
+    later = [one for one in later if is_by_main_thread(trainer, one, known.world) is not False]
     times = ((one.first_ns, one.last_ns) for one in (*read, *later))
     (start_ns, last_ns), *_ = (
         one for one in merged([(first_ns, end_ns), *times], AT_ONCE_NS) if one[0] <= first_ns <= one[1]

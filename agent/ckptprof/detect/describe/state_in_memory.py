@@ -54,10 +54,8 @@ class StateInMemory:
 
     def build_spans(self, first_ns: int, size: int, recent: RecentTransfers) -> list[Span]:
         """Find when it built in memory what it then wrote."""
-        saved_ns = (
-            self._trainers.last_save_end_ns(self._process, first_ns) + AT_ONCE_NS
-        )  # by then it has released what it wrote
-        since_ns = max(self._trainers.first_ns(self._process) or 0, saved_ns)
+        released_ns = self._trainers.last_save_end_ns(self._process, first_ns) + AT_ONCE_NS  # what it wrote
+        since_ns = max(self._trainers.first_ns(self._process) or 0, released_ns)
         from_ns, until_ns = max(since_ns, first_ns - 2 * BASELINE_REACH_NS), self._end_ns + AT_ONCE_NS
         changes = self._usage.memory_changes(self._process, from_ns, until_ns)
         changes = [one for one in changes if one.start_ns >= since_ns]
@@ -72,9 +70,8 @@ class StateInMemory:
 
     def parse_spans(self, start_ns: int, last_ns: int, size: int) -> list[Span]:
         """Find when the process built objects in memory from data that it read between these times."""
-        after = find_build_after(
-            self._usage.memory_changes(self._process, last_ns, last_ns + PATIENCE_NS), start_ns, last_ns, size
-        )
+        changes = self._usage.memory_changes(self._process, last_ns, last_ns + PATIENCE_NS)
+        after = find_build_after(changes, start_ns, last_ns, size)
         return [] if after is None else [after]
 
     def _growth(self, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:

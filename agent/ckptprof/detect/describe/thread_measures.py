@@ -140,12 +140,8 @@ def _acts_by_samples(draft: Draft, process: ProcessKey, parts: list[Transfer]) -
     def act(tid: int, comm: str) -> ThreadAct:
         return ThreadAct(process, tid, comm, *span, usage=histories.usage(process, tid, *span))
 
-    acts = [
-        one
-        for tid, comm in histories.threads(process, *span).items()
-        if (one := act(tid, comm)).has_taken_part(_BUSY_SHARE)
-    ]
-    acts = acts or [act(process[0], draft.world.jobs.comm(process))]
+    acts = [act(tid, comm) for tid, comm in histories.threads(process, *span).items()]
+    acts = [one for one in acts if one.has_taken_part(_BUSY_SHARE)] or [act(process[0], draft.world.jobs.comm(process))]
     _distribute_bytes(draft, acts, sum(part.bytes for part in parts))
     acts = [one for one in acts if one.bytes or one.has_taken_part(_HELPS_SHARE)]
     max(acts, key=lambda one: one.bytes).files = {part.file for part in parts}

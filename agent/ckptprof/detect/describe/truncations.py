@@ -49,11 +49,6 @@ def find_truncations(candidate: Candidate, known: Knowledge) -> tuple[Evidence, 
     return tuple(Evidence(name=name, weight=0.0, text=text) for name, text in found)
 
 
-def truncation_limitations(truncations: tuple[Evidence, ...]) -> list[str]:
-    """Limitations for each truncation."""
-    return [LIMITATIONS[truncation.name] for truncation in truncations]
-
-
 def _at_start(candidate: Candidate, known: Knowledge) -> Iterator[tuple[str, str]]:
     world = known.world
     since_ns = world.header.at_ns

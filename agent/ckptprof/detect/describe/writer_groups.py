@@ -99,7 +99,7 @@ def group_writers(candidate: Candidate, known: Knowledge) -> list[WriterGroup]:
         _add_staging_files(group, parts, known)
         for part in parts:
             is_fed = makers[process] == trainer and part.staging_file is None  # through a pipe
-            by_main = is_fed and _is_by_main_thread(trainer, part, known.world) is not False
+            by_main = is_fed and is_by_main_thread(trainer, part, known.world) is not False
             group.transfers_by(by_main).add(part.bytes, _transfer_span(part))
         start_ns = min(_transfer_span(part)[0] for part in parts)
         born_ns = known.world.born_ns(process)
@@ -130,28 +130,44 @@ def _find_trainer(process: ProcessKey, candidate: Candidate, world: World) -> Pr
     if len(found) > 1:
         end_ns, trainers = candidate.end_ns, world.trainers
         found = [one for one in found if _is_active(one, candidate.start_ns - BASELINE_REACH_NS, trainers)] or found
+        shares = {} if found[-1] == process else _shares_of_children(found[-1], candidate.start_ns, world)
+        worker = max(shares, key=lambda one: shares[one] * (2 if one in found else 1), default=process)
+        if shares and _is_launcher(found[-1], worker, candidate, world):
+            return worker
         if found[0] == process and _is_active(process, end_ns, trainers):
-            found = [one for one in found if one == process or not _is_launcher(one, process, end_ns, world)]
+            found = [one for one in found if one == process or not _is_launcher(one, process, candidate, world)]
     return (found or [process])[-1]
 
 
-def _is_active(process: ProcessKey, since_ns: int, trainers: TrainingThreads) -> bool | None:
+def _shares_of_children(process: ProcessKey, until_ns: int, world: World) -> dict[ProcessKey, float]:
+    """Measure for what share of the time its children ran; empty if it ran itself since it started them."""
+    children = [one for one in world.histories if world.jobs.parent(one) == process and world.born_ns(one) < until_ns]
+    born = sorted(max(world.born_ns(one), until_ns - BASELINE_REACH_NS) for one in children)
+    if not born or _is_active(process, (born[-1] + until_ns) // 2, world.trainers, until_ns) is not False:
+        return {}
+    shares = {one: world.trainers.running_share(one, born[0], until_ns) or 0.0 for one in (process, *children)}
+    return shares if shares.pop(process) < LITTLE_SHARE * max(shares.values()) else {}
+
+
+def _is_active(process: ProcessKey, since_ns: int, trainers: TrainingThreads, until_ns: int = 0) -> bool | None:
     """Whether it ran in some seconds; None: too little of these was observed."""
-    stretches = trainers.stretches(process, since_ns, since_ns + BASELINE_REACH_NS - 1)
+    stretches = trainers.stretches(process, since_ns, until_ns or since_ns + BASELINE_REACH_NS - 1)
     if sum(one.end_ns - one.start_ns for one in stretches) < CONCURRENT_NS:
         return None
     return wakes_by_itself(stretches) or any(one.share > 0.5 for one in stretches)
 
 
-def _is_launcher(process: ProcessKey, worker: ProcessKey, since_ns: int, world: World) -> bool:
+def _is_launcher(process: ProcessKey, worker: ProcessKey, candidate: Candidate, world: World) -> bool:
     """Whether it waited for a worker that went on after this or an earlier save: it was active only as it started."""
-    trainers, until_ns = world.trainers, since_ns + BASELINE_REACH_NS
-    if waits := world.threads.child_waits(process, since_ns, since_ns):
-        ran = trainers.stretches(worker, since_ns, waits[-1][1])
-        went_on = sum(one.share * length([one[:2]]) for one in ran) >= 2 * CONCURRENT_NS  # it exits sooner
-        return went_on or trainers.last_save_end_ns(worker, since_ns) > world.born_ns(worker)
-    has_stack = any(map(main_frames, trainers.stacks(worker, since_ns, until_ns)))
-    return has_stack and _is_active(process, since_ns, trainers) is False
+    trainers, since_ns = world.trainers, candidate.end_ns
+    waits = world.threads.child_waits(process, candidate.start_ns, since_ns)
+    if waits and candidate.writes and (saved_ns := trainers.last_save_end_ns(worker, since_ns)):
+        return saved_ns > world.born_ns(worker)  # else one is born for each save
+    until_ns = max(since_ns + 3 * CONCURRENT_NS, waits[-1][1]) if waits else since_ns + BASELINE_REACH_NS
+    ran_ns = sum(one.share * length([one[:2]]) for one in trainers.stretches(worker, since_ns, until_ns))
+    stacks = trainers.stacks(worker, since_ns, until_ns)
+    goes_on = ran_ns >= 2 * CONCURRENT_NS if waits else any(map(main_frames, stacks))  # a helper exits sooner
+    return goes_on and _is_active(process, since_ns, trainers, until_ns) is False
 
 
 def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowledge) -> str:
@@ -160,7 +176,7 @@ def _add_own_transfers(group: WriterGroup, parts: list[Transfer], known: Knowled
     _add_staging_files(group, parts, known)
     main_spans = LatestEnds()  # of parts assigned to the main thread by its counters
     for part in sorted((part for part in parts if not part.threads), key=lambda one: length([_transfer_span(one)])):
-        is_own = _is_by_main_thread(group.trainer, part, known.world, main_spans)
+        is_own = is_by_main_thread(group.trainer, part, known.world, main_spans)
         if is_own:
             main_spans.add(_transfer_span(part))
         group.transfers_by(is_own).add(part.bytes, _transfer_span(part))
@@ -186,19 +202,20 @@ def _add_staging_files(group: WriterGroup, parts: list[Transfer], known: Knowled
     staged = [(part, part.staging_file) for part in parts if part.staging_file is not None]
     group.start_spans += [(staging.start_ns, staging.end_ns) for part, staging in staged if not part.writes]
     for staging in (staging for _, staging in staged if staging.process == group.trainer):
-        threads = {session.tid for session in staging.threads}
-        is_own = group.trainer[0] in threads if threads else _is_by_main_thread(group.trainer, staging, known.world)
+        is_own = is_by_main_thread(group.trainer, staging, known.world)
         group.has_staging = group.has_staging or bool(is_own)
         group.transfers_by(is_own).add(0, _transfer_span(staging))
 
 
-def _is_by_main_thread(
+def is_by_main_thread(
     trainer: ProcessKey, part: Transfer, world: World, main_spans: LatestEnds | None = None
 ) -> bool | None:
-    """Whether the main thread transferred most of a part whose operations were not counted; None if unknown.
+    """Whether the main thread of a trainer transferred most of a part, or one of its sessions; None if unknown.
 
     It may also have transferred other parts, in `main_spans`, at the same time: its counters cover both.
     """
+    if part.process == trainer and part.threads:
+        return any(session.tid == trainer[0] for session in part.threads)
     start_ns, end_ns = _transfer_span(part)
     if part.staging_file is None:
         span = start_ns - COUNTER_LAG_NS, end_ns + COUNTER_LAG_NS

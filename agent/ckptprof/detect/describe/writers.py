@@ -39,8 +39,7 @@ def list_writers(candidate: Candidate, world: World, roles: Mapping[ProcessKey, 
 
 def _end_ns(parts: Iterable[Transfer]) -> int:
     """End of its last part, ignoring a marker, which one rank writes after all others have finished."""
-    ends = [(not (part.writes and part.name.commit), part.end_ns) for part in parts]
-    return max(ends)[1]
+    return max((not (part.writes and part.name.commit), part.end_ns) for part in parts)[1]
 
 
 def _rank(process: ProcessKey, parts: list[Transfer], jobs: Jobs) -> int | None:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from ckptprof.detect.events.candidates import Candidate
 from ckptprof.detect.events.grouping import CERTAIN_GAP_NS, group_parts, second_copy_gap_ns
 from ckptprof.detect.events.lifecycle import LONGEST_CLOSING_NS, patience_ns
-from ckptprof.detect.tolerances import FEW, HEADER_BYTES, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
+from ckptprof.detect.tolerances import CONCURRENT_NS, FEW, HEADER_BYTES, LITTLE_SHARE, MOST_SHARE, PATIENCE_NS
 from ckptprof.detect.transfers.estimates import is_no_checkpoint
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.transfers.transfer_tracker import QUIET_NS, TransferTracker
@@ -185,14 +185,20 @@ class CandidateGatherer:
         candidate.patience_ns = self._patience_ns(candidate)
         candidate.due_ns = now_ns - quiet_ns + candidate.patience_ns
         quiet_ns -= self._world.starvation.late_ns(now_ns - quiet_ns, now_ns)  # no samples then: no silence
-        return quiet_ns >= candidate.patience_ns and not self._is_building_memory(candidate, now_ns)
+        return quiet_ns >= candidate.patience_ns and not self._is_in_use(candidate, now_ns)
 
-    def _is_building_memory(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return True while readers still build memory from it: the stall of training is not known yet."""
-        start_ns, end_ns = candidate.start_ns, candidate.end_ns
-        if candidate.writes or now_ns - end_ns >= PATIENCE_NS:
+    def _is_in_use(self, candidate: Candidate, now_ns: int) -> bool:
+        """Return True while readers build memory from it, or a writer waits for them: the stall is not known yet."""
+        start_ns, end_ns, world = candidate.start_ns, candidate.end_ns, self._world
+        if now_ns - end_ns >= PATIENCE_NS:
             return False
-        memories = (self._world.usage.memory_changes(process, end_ns, now_ns) for process in candidate.processes)
+        if candidate.writes:
+            files, own = {part.file for part in candidate.parts}, candidate.processes
+            if not any(world.threads.child_waits(one, now_ns - CONCURRENT_NS, now_ns) for one in own[:FEW]):
+                return False
+            others = (one for one in world.histories if self._jobs.job_of(one) == candidate.job and one not in own)
+            return any(self._recent.readings_of(one, files, (end_ns, now_ns)) for one in others)
+        memories = (world.usage.memory_changes(process, end_ns, now_ns) for process in candidate.processes)
         built = (find_build_after(changes, start_ns, end_ns, candidate.bytes) for changes in memories)
         return any(span is not None and now_ns - span[1] <= pause_limit_ns(span[1] - end_ns) for span in built)
 

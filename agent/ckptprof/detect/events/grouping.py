@@ -18,6 +18,7 @@ from ckptprof.detect.tolerances import (
     is_similar_size,
 )
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.world.host.known_folders import parent_folder
 
 LOOSE_GAP_NS = 2_000_000_000  # between files that only share a folder, or folders written in one go
 CERTAIN_GAP_NS = 10_000_000_000  # between files whose names belong together: gather, barriers
@@ -114,7 +115,7 @@ def _join_candidates(candidates: list[Candidate], pause_ns: PauseFunction) -> li
 def _is_same_save(earlier: Candidate, later: Candidate, pause_ns: PauseFunction) -> bool:
     if earlier.steps and later.steps and earlier.steps.isdisjoint(later.steps):
         return False
-    if _is_file_series(earlier) is not _is_file_series(later):
+    if is_file_series(earlier) is not is_file_series(later):
         return False  # samples stored during training
     gap_ns = _gap_ns(earlier, later)
     if any(_starts_another_event(part, gap_ns) and earlier.repeats(part) for part in later.parts):
@@ -135,10 +136,8 @@ def _is_same_save(earlier: Candidate, later: Candidate, pause_ns: PauseFunction)
     return gap_ns <= CONCURRENT_NS or (gap_ns <= CERTAIN_GAP_NS and pause_ns(earlier, later) <= CONCURRENT_NS)
 
 
-def _is_file_series(candidate: Candidate) -> bool:
+def is_file_series(candidate: Candidate) -> bool:
     """Recognise many files of one shape, by one process, with at most a weak name."""
-    if len(candidate.parts) < MANY:
-        return False
     counts = Counter(
         (part.process, shape_of(part.path))
         for part in candidate.parts[:MAX_PER_ITEM]
@@ -185,15 +184,11 @@ def _is_unrelated(candidate: Candidate) -> bool:
 
 def _is_nearby(one: Candidate, other: Candidate) -> bool:
     here, there = _folder_of(one), _folder_of(other)
-    return _is_inside(here, there) or _is_inside(there, here) or _parent_folder(here) == _parent_folder(there) != ""
+    return _is_inside(here, there) or _is_inside(there, here) or parent_folder(here) == parent_folder(there) != "/"
 
 
 def _folder_of(candidate: Candidate) -> str:
     return candidate.directory.partition("#")[0]
-
-
-def _parent_folder(folder: str) -> str:
-    return folder.rpartition("/")[0]
 
 
 def _is_inside(path: str, folder: str) -> bool:

@@ -10,9 +10,8 @@ from ckptprof.detect.tolerances import AT_ONCE_NS, LATE_COUNTER_NS, LITTLE_SHARE
 from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory, value_or_none
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import clip, length
-from ckptprof_collectors.samples import DirtyPause, ProcessStat
+from ckptprof_collectors.samples import CgroupMemory, DirtyPause, ProcessStat
 
-_MAX_STRAY_TICKS = 2  # in user mode, among kernel time: listing what is deleted takes some
 _HISTORY_BYTES = 37_440  # of one process, 585 samples: a node has hundreds
 _Column = IntEnum("_Column", "TICKS USER MINOR_FAULTS MAJOR_FAULTS ANONYMOUS RESIDENT THREADS", start=0)
 
@@ -45,8 +44,8 @@ class ProcessUsage:
         self._stats: CounterHistories[ProcessKey] = CounterHistories(
             lambda: CounterHistory(len(_Column), max_bytes=_HISTORY_BYTES)
         )
-        self._pauses: CounterHistories[ProcessKey] = CounterHistories(
-            lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)
+        self._pauses, self._limits = (
+            CounterHistories[ProcessKey](lambda: CounterHistory(2, max_bytes=_HISTORY_BYTES)) for _ in range(2)
         )
 
     def observe(self, at_ns: int, unchanged_ns: int, stat: ProcessStat) -> None:
@@ -64,6 +63,19 @@ class ProcessUsage:
         if not history:  # it had not been paused before
             history.add(min(unchanged_ns, at_ns - 1), (0, 0))
         history.add(at_ns, (pause.pauses, pause.paused_ns), unchanged_ns)
+
+    def record_limit(self, at_ns: int, cgroup: CgroupMemory) -> None:
+        """Record how near the memory of a process's cgroup is to its limit."""
+        self._limits.touch((cgroup.pid, cgroup.start_ticks)).add(at_ns, (cgroup.limit_bytes, cgroup.used_bytes))
+
+    def limits(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]]:
+        """List (time, limit, used) of the memory of its cgroup in a time."""
+        samples = self._limits[process].samples(start_ns, end_ns)
+        return [(at_ns, values[0], values[1]) for at_ns, values in samples if start_ns <= at_ns <= end_ns]
+
+    def levels(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int]]:
+        """List anonymous memory as (time, bytes), from the last sample before a time to the first after another."""
+        return [(at_ns, counts[_Column.ANONYMOUS]) for at_ns, counts in self._memory(process, start_ns, end_ns)]
 
     def totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> UsageTotals | None:
         """Total what a process used; None: no sample by then."""
@@ -95,7 +107,7 @@ class ProcessUsage:
         for at_ns, counts in samples:
             own = counts[_Column.USER] - first[_Column.USER]
             ran = counts[_Column.TICKS] - first[_Column.TICKS]
-            if own > max(_MAX_STRAY_TICKS, LITTLE_SHARE * ran):
+            if own > max(MANY, LITTLE_SHARE * ran):  # listing what is deleted takes some
                 if at_ns - since_ns > AT_ONCE_NS:
                     lasts = in_kernel >= MANY and last_ns - first_ns >= AT_ONCE_NS
                     sides = (start_ns - LATE_COUNTER_NS, start_ns), (last_ns, last_ns + LATE_COUNTER_NS)
@@ -135,9 +147,6 @@ class ProcessUsage:
 
     def memory_changes(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[MemoryChange]:
         """List the changes of anonymous memory in a time."""
-        history = self._stats[process]
-        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
-            return []
         return [
             MemoryChange(
                 since_ns,
@@ -146,18 +155,19 @@ class ProcessUsage:
                 (now[_Column.MINOR_FAULTS] - before[_Column.MINOR_FAULTS]) * self._page_bytes,
                 now[_Column.ANONYMOUS],
             )
-            for (since_ns, before), (until_ns, now) in pairwise(history.samples(start_ns, end_ns))
+            for (since_ns, before), (until_ns, now) in pairwise(self._memory(process, start_ns, end_ns))
         ]
 
     def file_memory_growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Growth of memory shared with files since a time, at most; 0 if not observed."""
-        history = self._stats[process]
-        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
-            return 0
-        levels = [
-            counts[_Column.RESIDENT] - counts[_Column.ANONYMOUS] for _, counts in history.samples(start_ns, end_ns)
-        ]
+        memory = self._memory(process, start_ns, end_ns)
+        levels = [counts[_Column.RESIDENT] - counts[_Column.ANONYMOUS] for _, counts in memory]
         return max(levels) - levels[0] if levels else 0
+
+    def _memory(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, tuple[int, ...]]]:
+        history = self._stats[process]
+        is_known = history and value_or_none(history.last_values[_Column.RESIDENT]) is not None
+        return history.samples(start_ns, end_ns) if is_known else []
 
     def pause_totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:
         """Return (number, ns) of pauses by the kernel; None: no pause of this process was ever reported."""
@@ -169,17 +179,17 @@ class ProcessUsage:
     @property
     def retained_bytes(self) -> int:
         """Memory used, approximately."""
-        return self._stats.retained_bytes + self._pauses.retained_bytes
+        return self._stats.retained_bytes + self._pauses.retained_bytes + self._limits.retained_bytes
 
     def shrink(self, share: float) -> None:
         """Thin each history to this share of its limit."""
-        self._stats.shrink(share)
-        self._pauses.shrink(share)
+        for each in (self._stats, self._pauses, self._limits):
+            each.shrink(share)
 
     def forget_before(self, at_ns: int) -> None:
         """Drop processes without samples since a time."""
-        self._stats.forget_before(at_ns)
-        self._pauses.forget_before(at_ns)
+        for each in (self._stats, self._pauses, self._limits):
+            each.forget_before(at_ns)
 
 
 def _is_mostly_user_time(history: CounterHistory, start_ns: int, end_ns: int) -> bool:

@@ -25,6 +25,7 @@ from ckptprof.detect.world.training_threads import TrainingThreads
 from ckptprof.frameworks.program_names import GPU_RUNTIMES, NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 from ckptprof.recording import Header
 from ckptprof_collectors.samples import (
+    CgroupMemory,
     ClockSample,
     DirtyPause,
     FileActivity,
@@ -117,6 +118,8 @@ class World:
         at_ns = samples.at_ns
         ios = {(io.pid, io.start_ticks): io for io in samples.by_kind(ProcessIo)}
         stats = {(stat.pid, stat.start_ticks): stat for stat in samples.by_kind(ProcessStat)}
+        for cgroup in samples.by_kind(CgroupMemory):
+            self.usage.record_limit(at_ns, cgroup)
         for process, stat in stats.items():
             self.usage.observe(at_ns, samples.counted_before_ns(process), stat)
             if stat.state == _ZOMBIE and stat.threads <= 1:  # its parent may never wait for it

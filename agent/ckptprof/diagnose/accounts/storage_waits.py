@@ -190,7 +190,8 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
     if bound is not None:
         of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
         limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
-        free = "the speed of the disk itself" + (f": it was {percent(busy)} busy" if busy is not None else "")
+        queue = None if device is None else device.mean_queue
+        free = "the speed of the disk itself" + ("" if queue is None else f": {queue:.2g} requests in flight")
         words = f"waiting for {bound.device}{speed}, throttled to {limit} by a cgroup"
         return Wait(cause=Cause.DEVICE_CAPPED, limit=Limit.DEVICE, words=words, excluded=(free,), imposed=True)
     words = f"waiting for {device.device if device is not None else 'the disk'}{speed}"

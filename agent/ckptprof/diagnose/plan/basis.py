@@ -13,7 +13,7 @@ from ckptprof.diagnose.plan import field
 from ckptprof.diagnose.restarts import JobRestarts, LivesOf, find_restarts
 from ckptprof.errors import UsageError
 from ckptprof.model import Checkpoint, Gap, Kind, Mode
-from ckptprof.units import HOUR_SECONDS, plural
+from ckptprof.units import HOUR_SECONDS, NS, plural
 
 _CENTURIES = 1e11  # seconds: 3,000 years
 RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assumed, not measured
@@ -21,7 +21,8 @@ RESTART_SECONDS = 300.0  # to notice a failure, to be scheduled, to start: assum
 MTTF_PER_GPU_SECONDS = field.SEED.gpu_hours * HOUR_SECONDS
 # fp16 weights (2) and in fp32 their master copy and Adam's two moments (3 x 4): MLPerf Storage v2
 BYTES_PER_PARAMETER = 14
-_LEAST_RESTARTS = 3
+_LEAST_RESTARTS = 3  # for a rate
+LEAST_TIMED_RESTARTS = 2  # for how long one takes: one alone may be a repair by hand
 _WORDS = ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1, ""))
 
 
@@ -40,6 +41,11 @@ class SourcedFigure(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     origin: Origin
     text: str = ""  # description of the source, for users
+
+
+def is_measured(figure: SourcedFigure | None) -> bool:
+    """Return True for figures from recorded checkpoints, not from options."""
+    return figure is not None and figure.origin is Origin.MEASURED
 
 
 class GivenFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -156,7 +162,8 @@ class MeasuredFigures(msgspec.Struct, frozen=True, kw_only=True):
     interval: SourcedFigure | None = None
     restore: SourcedFigure | None = None
     mttf: SourcedFigure | None = None  # between restarts
-    restart: SourcedFigure | None = None
+    restarts_seconds: tuple[float, ...] = ()  # without training, of each restart, without the restore
+    unsaved_seconds: tuple[float, ...] = ()  # from the save that a restart went on from until the end; none: infinite
     files: int | None = None  # of a save at most; None: none was saved to files
     has_own_paths: bool = False  # whether each save has a path of its own
     whole_seconds: tuple[float, ...] = ()  # of each save, from when training stopped for it until it was complete
@@ -197,7 +204,8 @@ def measure(
             figures.of_all(restores, figures.duration_seconds), f"duration of {plural(len(restores), 'restore')}"
         ),
         mttf=_failures(restarted),
-        restart=_restart(restarted),
+        restarts_seconds=_restarts(restarted),
+        unsaved_seconds=_unsaved(restarted),
         files=max((save.files for save in own if save.path is not None), default=None),
         has_own_paths=len(set(paths)) == len(paths) > 1,
         whole_seconds=tuple(max(figures.duration_seconds(c), figures.stall_seconds(c) or 0.0) for c in own),
@@ -213,11 +221,16 @@ def _failures(job: JobRestarts | None) -> SourcedFigure | None:
     return SourcedFigure(value=span / number, origin=Origin.MEASURED, text=text)
 
 
-def _restart(job: JobRestarts | None) -> SourcedFigure | None:
-    """Return the seconds without training of a restart, without the restore; None if no end of a process is known."""
+def _restarts(job: JobRestarts | None) -> tuple[float, ...]:
+    """Return the seconds without training of each restart, without the restore, where the end of a process is known."""
     every = () if job is None else (one for one in job.restarts if not one.in_gap)
-    known = [one.down_seconds - (one.restoring_seconds or 0.0) for one in every if one.down_seconds is not None]
-    return _median(known, f"of {plural(len(known), 'restart')} until the first step, without the restore")
+    return tuple(one.down_seconds - (one.restoring_seconds or 0.0) for one in every if one.down_seconds is not None)
+
+
+def _unsaved(job: JobRestarts | None) -> tuple[float, ...]:
+    every = () if job is None else (one for one in job.restarts if not one.in_gap)
+    ends = [(one.ended_ns, one.saved_ns) for one in every if one.ended_ns is not None]
+    return tuple(math.inf if saved_ns is None else (ended_ns - saved_ns) / NS for ended_ns, saved_ns in ends)
 
 
 def _blocked(saves: Sequence[Checkpoint]) -> tuple[SourcedFigure | None, int]:
@@ -278,9 +291,6 @@ def choose_basis(given: GivenFigures, measured: MeasuredFigures) -> Basis:
     if gpus is None and measured.ranks is not None:
         gpus = SourcedFigure(value=float(measured.ranks), origin=Origin.ASSUMED, text="one per observed rank")
     size = _given(given.size_bytes) or (measured.size if given.parameters is None else _of_parameters(given.parameters))
-    restart = SourcedFigure(
-        value=RESTART_SECONDS, origin=Origin.ASSUMED, text="to notice, schedule and start; set your own with --restart"
-    )
     cost, duration = _cost(given, measured, size)
     return Basis(
         mttf=_mttf(given, gpus, measured.mttf),
@@ -288,7 +298,7 @@ def choose_basis(given: GivenFigures, measured: MeasuredFigures) -> Basis:
         size=size,
         cost=cost,
         duration=duration,
-        restart=_given(given.restart_seconds) or measured.restart or restart,
+        restart=_given(given.restart_seconds) or _restart(measured.restarts_seconds),
         restore=_duration_at_rate(given.read_bytes_per_second, size, "at the speed given with --read")
         or measured.restore,
         interval=_given(given.interval_seconds) or measured.interval,
@@ -298,6 +308,17 @@ def choose_basis(given: GivenFigures, measured: MeasuredFigures) -> Basis:
 
 def _given(value: float | None) -> SourcedFigure | None:
     return None if value is None else SourcedFigure(value=float(value), origin=Origin.GIVEN)
+
+
+def _restart(measured: Sequence[float]) -> SourcedFigure:
+    many = plural(len(measured), "restart")
+    if len(measured) >= LEAST_TIMED_RESTARTS:
+        text = f"median of {many} until the first step, without the restore"
+        return SourcedFigure(value=figures.median(measured), origin=Origin.MEASURED, text=text)
+    text = "to notice, schedule and start; set your own with --restart"
+    if measured:
+        text += f"; {many} took {measured[0]:,.4g} s until the first step, without the restore"
+    return SourcedFigure(value=RESTART_SECONDS, origin=Origin.ASSUMED, text=text)
 
 
 def _of_parameters(number: float) -> SourcedFigure:

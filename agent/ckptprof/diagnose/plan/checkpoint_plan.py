@@ -6,7 +6,6 @@ import math
 
 import msgspec
 
-from ckptprof import figures
 from ckptprof.diagnose import tiers
 from ckptprof.diagnose.plan import field, intervals, lasting
 from ckptprof.diagnose.plan.basis import (
@@ -14,11 +13,12 @@ from ckptprof.diagnose.plan.basis import (
     GivenFigures,
     MeasuredFigures,
     Origin,
-    SourcedFigure,
     check,
     check_mttf,
     choose_basis,
+    is_measured,
 )
+from ckptprof.diagnose.plan.notice import Notice, compare_notice
 from ckptprof.diagnose.tolerances import CLEARLY, FIELD_MEAN_SHARE, FIELD_MOST_SHARE, SNIA_SHARE
 from ckptprof.model import Kind
 from ckptprof.units import DAY_SECONDS, HOUR_SECONDS, percent, plural, seconds
@@ -29,7 +29,6 @@ PER_MTTF = "20 per MTTF"
 BACK_TO_BACK = "as often as possible"
 TOLERANCE_SHARE = 0.005  # of the time: intervals that lose at most this much more than the best are as good
 _MORE = "record more, or give --cost"
-_IN_TIME_SHARE = 0.99  # of the recorded saves: what has to fit into a notice
 _DIGITS = 6  # after the point: rounding noise is hidden
 
 
@@ -99,16 +98,6 @@ class RateFit(msgspec.Struct, frozen=True, kw_only=True):
     lost_share: float | None
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether a save is complete before a job is killed, if it starts when the signal arrives."""
-
-    notice_seconds: float
-    needed_seconds: float  # of 99 of 100 recorded saves at most, of less than 100 all; with the step under way
-    step_seconds: float  # of it, until the step under way ends; 0: not given
-    saves: int  # recorded; 0: needed_seconds is of a given duration
-    in_time: int  # of these
-
-
 class CheckpointPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `ckptprof plan`: seconds, bytes, bytes per second, shares of 0..1; None: not known."""
 
@@ -152,7 +141,7 @@ def plan(given: GivenFigures, measured: MeasuredFigures | None = None) -> Checkp
         entries=None if interval is None else lasting.count_entries(given, known, interval),
         wear=None if traffic is None else lasting.wear_off(given, traffic.bytes_per_day),
         rates=() if advice is None else _at_published_rates(basis),
-        notice=None if given.notice_seconds is None else _notice(given.notice_seconds, basis, known),
+        notice=None if given.notice_seconds is None else compare_notice(given.notice_seconds, basis, known),
         notes=() if advice is None else tuple(_notes(basis, advice, given, known)),
     )
 
@@ -171,21 +160,6 @@ def _at_published_rates(basis: Basis) -> tuple[RateFit, ...]:
             share = None if lost is None else lost.lost_share
             found.append(RateFit(published=one, mttf_seconds=mttf, interval_seconds=interval, lost_share=share))
     return tuple(found)
-
-
-def _notice(notice: float, basis: Basis, measured: MeasuredFigures) -> Notice | None:
-    step = 0.0 if basis.step is None else basis.step.value
-    saves = measured.whole_seconds if is_measured(basis.duration) else ()
-    if basis.duration is None:
-        return None
-    longest = figures.quantile(saves, _IN_TIME_SHARE) if saves else basis.duration.value
-    return Notice(
-        notice_seconds=notice,
-        needed_seconds=longest + step,
-        step_seconds=step,
-        saves=len(saves),
-        in_time=sum(one + step <= notice for one in saves),
-    )
 
 
 def missing_input(basis: Basis, measured: MeasuredFigures) -> str | None:
@@ -392,8 +366,3 @@ def _notes(basis: Basis, advice: Advice, given: GivenFigures, measured: Measured
         other = "1 other job was" if measured.other_jobs == 1 else f"{measured.other_jobs:,} other jobs were"
         notes.append(f"{other} left out: --job chooses one.")
     return notes
-
-
-def is_measured(figure: SourcedFigure | None) -> bool:
-    """Return True for figures from recorded checkpoints, not from options."""
-    return figure is not None and figure.origin is Origin.MEASURED

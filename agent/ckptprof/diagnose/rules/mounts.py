@@ -164,9 +164,8 @@ def _is_behind_fabric(context: CheckpointContext) -> bool:
 
 
 def _in_pcc(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
-    return (
-        "read from PCC, on a disk of this host, not over the network" if network_evidence.was_in_pcc(context) else None
-    )
+    text = "read from PCC, on a disk of this host, not over the network"
+    return text if network_evidence.was_in_pcc(context) else None
 
 
 RULES: tuple[CauseRule, ...] = (

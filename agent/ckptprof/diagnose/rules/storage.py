@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from ckptprof.diagnose.accounts.storage_waits import throttle
-from ckptprof.diagnose.causes import THROTTLED, AttributedTime, Cause
+from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import CauseRule, is_restore
 from ckptprof.diagnose.tolerances import LITTLE
 from ckptprof.model import Level, Mode
-from ckptprof.units import NS, rate, seconds
-from ckptprof.verdicts import Limit
+from ckptprof.units import NS, seconds
+from ckptprof.verdicts import THROTTLED, Limit
 
 _TIMEOUT_SECONDS = 600  # default of NCCL's collectives (torch.distributed)
-_THROTTLES = "io.max or blkio.throttle.* of the cgroup, --device-write-bps of the container, the volume's MB/s and IOPS"
 _MEASURE = "measure the path once (`ckptprof ceiling DIR`)"
 
 
 def _paused(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
     paused = sum(or_zero(one.dirty_pause_ns) for one in context.measures.processes) / NS
     whole = sum(one.seconds for one in accounts)
-    return (
-        f"writers were blocked for {seconds(paused)} by the limit on dirty pages" if paused > LITTLE * whole else None
-    )
+    text = f"writers were blocked for {seconds(paused)} by the limit on dirty pages"
+    return text if paused > LITTLE * whole else None
 
 
 def _raise_the_throttle(context: CheckpointContext) -> str | None:
-    bound = throttle(context, context.span)
-    of = "" if bound is None or bound.bytes_per_second is None else f" of {rate(bound.bytes_per_second)}"
-    return f"raise the throttle{of}: {_THROTTLES}"
+    bound, way = throttle(context, context.span), "write" if context.is_save else "read"
+    where = f"io.max or blkio.throttle.* of the cgroup (`--device-{way}-bps` of a container)"
+    return None if bound is None else f"raise the throttle of {bound.device}: {where}"
 
 
 def _faster_tier(context: CheckpointContext) -> str | None:
@@ -95,7 +93,7 @@ RULES: tuple[CauseRule, ...] = (
         name=THROTTLED,
         limits=(Limit.DEVICE, Limit.SMALL_IO),
         causes=(Cause.DEVICE_CAPPED, Cause.SMALL_OPERATIONS_CAPPED, Cause.DEVICE_THROTTLED),
-        remedy=f"raise the throttle: {_THROTTLES}",
+        remedy="raise the throttle: the volume's MB/s and IOPS, or io.max of the cgroup",
         special_remedy=_raise_the_throttle,
         reference="kernel Documentation/admin-guide/cgroup-v2.rst, io.max",
         without="without the throttle",

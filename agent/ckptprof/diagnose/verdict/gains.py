@@ -88,24 +88,31 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, s
     return 0.0, None
 
 
-def _best_rate(context: CheckpointContext) -> float | None:
+def busy_rate(context: CheckpointContext) -> float | None:
+    """Return the bytes per second of the time in which the device had requests, of large ones; None if not known."""
+    busy = 0.0 if context.device is None else or_zero(context.device_busy) * or_zero(context.device.seconds)
+    is_known = busy >= TICK_SECONDS and not _has_small_requests(context)
+    return (context.device_bytes or 0.0) / busy if is_known else None
+
+
+def _best_rate(context: CheckpointContext, throttled: float | None = None) -> float | None:
     """Return the highest known rate of the device in this direction.
 
-    A throttled device could transfer its bytes in the time in which it had requests. Small requests show no rate of
-    large ones.
+    `throttled`: the rate of its throttle; what was observed clearly above it counts more than its busy time. Small
+    requests show no rate of large ones.
     """
     known, device = [context.probed], context.device
     if device is not None:
         best = [device.shown_bytes_per_second, device.peak_bytes_per_second]
         if _has_small_requests(context):
             best = best[:1] if (device.shown_request_bytes or math.inf) >= SMALL_BYTES else []
-        elif (busy := or_zero(context.device_busy) * or_zero(device.seconds)) >= TICK_SECONDS:
-            known.append((context.device_bytes or 0.0) / busy)
         # The fastest second may contain a whole checkpoint that took less than one
         known += [
             one for one in best if one and abs(one - context.transferred_bytes) > PART * context.transferred_bytes
         ]
-    return max((value for value in known if value), default=None)
+    observed = max((value for value in known if value), default=0.0)
+    is_unthrottled = throttled is not None and observed > CLEARLY * throttled
+    return (observed if is_unthrottled else max(observed, or_zero(busy_rate(context)))) or None
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str | None]:
@@ -126,8 +133,8 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
         best = min(known, default=None) if imposed else max(known, default=None)
         name = "the link" if best is None else f"the link at {rate(best)}"
     else:
-        best, name = _best_rate(context), "the disk"
-        bound = throttle(context, spent)
+        bound, name = throttle(context, spent), "the disk"
+        best = _best_rate(context, None if bound is None else bound.bytes_per_second)
         if limit is Limit.FLUSH and bound is not None and bound.bytes_per_second is not None:
             best = bound.bytes_per_second
         elif best is not None and best <= CLEARLY * max(now, or_zero(bound and bound.bytes_per_second)):

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.outside import deleted_after
-from ckptprof.diagnose.causes import THROTTLED, WITHOUT_CPU, WORDS, AttributedTime, Cause
+from ckptprof.diagnose.causes import WITHOUT_CPU, WORDS, AttributedTime, Cause
 from ckptprof.diagnose.rules.rule import CauseRule
 from ckptprof.diagnose.tolerances import SLIGHT
 from ckptprof.diagnose.verdict.gains import Gain
 from ckptprof.diagnose.verdict.not_slow import TOO_SHORT
 from ckptprof.model import Kind
 from ckptprof.units import seconds
-from ckptprof.verdicts import Limit
+from ckptprof.verdicts import THROTTLED, Limit
 
 WITHOUT = {
     Limit.GATHER: "without gathering",

@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage_waits import throttle
-from ckptprof.diagnose.causes import THROTTLED, WORDS, AttributedTime
+from ckptprof.diagnose.causes import WORDS, AttributedTime
 from ckptprof.diagnose.context import or_zero, rate_of
 from ckptprof.diagnose.rules import RULES, CauseRule
-from ckptprof.diagnose.tolerances import FEW, LITTLE, NEARLY_ALL, PART
+from ckptprof.diagnose.tolerances import CLEARLY, FEW, LITTLE, NEARLY_ALL, PART
 from ckptprof.diagnose.verdict import not_slow, sentences
-from ckptprof.diagnose.verdict.gains import gain
+from ckptprof.diagnose.verdict.gains import busy_rate, gain
 from ckptprof.diagnose.verdict.save_series import back_to_back, waited_for
 from ckptprof.model import LEFT_OUT, REUSED_MEMORY, Level, Mode
 from ckptprof.units import MS, per_second, percent, plural, rate, seconds, size
-from ckptprof.verdicts import Alternative, Limit, Verdict
+from ckptprof.verdicts import THROTTLED, Alternative, Limit, Verdict
 
 # Confidence: its initial value, and by how much each doubt lowers it
 _EXACT = 0.92  # call times
@@ -201,11 +201,14 @@ def _of_storage(found: Accounting) -> list[str]:
         wait = device.write_wait_seconds if context.is_save else device.read_wait_seconds
         if wait is not None:
             texts.append(f"each request took {wait * MS:.1f} ms")
-    shown = or_zero(None if device is None else device.shown_bytes_per_second)
-    if context.probed and (context.is_remote or context.probed >= shown):
-        texts.append(f"`ckptprof ceiling` measured {rate(context.probed)} on this path")
+    shown, probed = or_zero(None if device is None else device.shown_bytes_per_second), or_zero(context.probed)
+    bound, busy = throttle(context, found.waiting), busy_rate(context)
+    is_bounded = bound is not None and max(shown, probed) <= CLEARLY * or_zero(bound.bytes_per_second)
+    with_throttle = f", with the throttle; {rate(busy)} while it had requests" if is_bounded and busy else ""
+    if probed and (context.is_remote or probed >= shown):
+        texts.append(f"`ckptprof ceiling` measured {rate(probed)} on this path{with_throttle}")
     elif shown and not context.is_remote:
-        texts.append(f"its highest observed rate is {rate(shown)}")
+        texts.append(f"its highest observed rate is {rate(shown)}{with_throttle}")
     return texts
 
 

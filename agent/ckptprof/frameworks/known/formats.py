@@ -11,6 +11,7 @@ from ckptprof.frameworks.example_saves import (
     NPZ,
     PICKLE,
     SMALL,
+    TENSORIZER,
     ExampleFile,
     example_save,
     files_of_ranks,
@@ -40,6 +41,20 @@ FRAMEWORKS = (
                 variant="shards",
             ),
         ),
+    ),
+    # Tensorizer (tensorizer/serialization.py): preallocated, several threads write with pwrite; the header is written
+    # again last. In place, no fsync, no marker. Weights alone, mostly to be served.
+    Framework(
+        name="tensorizer",
+        libraries=("torch",),
+        weight=0.45,
+        formats=frozenset(("tensorizer",)),
+        files=(file_pattern(r".*\.tensors"),),
+        code=CodePatterns(saves=(r"tensorizer/\w+",), writes=(r"tensorizer/\w+",)),
+        magics=((b"|TZR|", "tensorizer"),),
+        names="`.tensors`",
+        proven_by=("tests/e2e/jobs/new_writers.py",),
+        saves=(example_save(ExampleFile("step_{step}/model.tensors", 40, magic=TENSORIZER)),),
     ),
     # torch.save (torch/serialization.py): any name, known by its ending and first bytes: zip, or pickle of old.
     # In place, no fsync, no marker. `.pth.tar` is what the examples of PyTorch and timm call it, `.tar` what its

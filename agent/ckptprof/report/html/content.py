@@ -99,6 +99,8 @@ def page_of(
         "costs": [(clean(one.job), answer.job_facts(one)) for one in conclusion.costs[:MAX_JOBS]],
         "rows": [(one.id, [cell for cell in cells if cell.title not in same], *_details(one)) for one, cells in table],
         "same": ", ".join(same.values()),
+        "slow": {one.id for one in conclusion.outliers},
+        "outside": checkpoint_facts.OUTSIDE if any(map(checkpoint_facts.stall_outside, listed)) else "",
         "longer": f"{LONGER:g} times the median of its job, and {LEAST_SECONDS:g} s more",
         "folder": clean(folder or ""),
         "unseen": _limitations(report, every, zone),
@@ -108,13 +110,13 @@ def page_of(
 
 
 def _bounds(every: Sequence[Checkpoint], axis: Axis) -> tuple[Rates, str]:
-    """Return the throttle of each checkpoint; without any, the rate that `ckptprof ceiling` measured (median)."""
+    """Return the throttle of each checkpoint, else the median of what `ckptprof ceiling` measured, and its text."""
     known = [(one, one.verdict.throttle_bytes_per_second) for one in every if one.verdict is not None]
     if throttled := [(one.start_ns, one.end_ns, rate) for one, rate in known if rate is not None]:
-        return throttled, "throttle"
+        return throttled, "throttle {} (bursts exceed it)"
     costs = [one.cost for one in every if one.kind is Kind.SAVE and one.cost is not None]
     best = [one.bytes_per_second / one.ceiling_share for one in costs if one.bytes_per_second and one.ceiling_share]
-    return [(axis.start_ns, axis.end_ns, figures.median(best))] if best else [], "ceiling"
+    return [(axis.start_ns, axis.end_ns, figures.median(best))] if best else [], "ceiling {}"
 
 
 def _same(table: Sequence[Sequence[Cell | Bars]]) -> dict[str, str]:
@@ -151,8 +153,9 @@ def _subtitle(report: Report, every: list[Checkpoint], zone: tzinfo) -> str:
     return f"{units.stamp(start, zone)} to {units.stamp(end, zone)} {units.offset_name(zone)}{level}"
 
 
-_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "at risk: committed, not yet on disk", "outlier": "outlier",
-          "curve-read": "read or received", "curve-written": "written or sent", "gap": "not recorded"}  # fmt: skip
+_LEGEND_TEXTS = {"blocked": "training blocked", "risk": "at risk: a crash of the machine would lose it",
+    "outlier": "outlier", "curve-read": "read or received", "curve-written": "written or sent",
+    "gap": "not recorded"}  # fmt: skip
 
 
 def _legend(
@@ -161,15 +164,18 @@ def _legend(
     styles = {style for lane in drawn for bar in lane.bars for style in bar.style.split()}
     styles |= {"gap"} if gaps else set()
     styles |= {"curve-read", "curve-written"} if any(len(one.curves) > 1 for one in curves if one.is_under) else set()
-    used = {part.limit for one in every if one.verdict is not None for part in one.verdict.accounts}
-    families: dict[str, list[Limit | None]] = {}
+    used = {
+        colours.lettered(part.limit, one.verdict): part.limit
+        for one in every
+        if one.verdict is not None
+        for part in one.verdict.accounts
+    }
+    families: dict[str, tuple[str, list[str]]] = {}
     for limit, swatch in colours.OF_LIMIT.items():
-        if limit in used or colours.css_class(limit) in styles:
-            families.setdefault(swatch.family, []).append(limit)
-    limits = [
-        (colours.css_class(own[0]), f"{family}: {', '.join(map(colours.lettered, own))}")
-        for family, own in families.items()
-    ]
+        style, names = colours.css_class(limit), sorted(name for name, of in used.items() if of is limit)
+        if names or style in styles:
+            families.setdefault(swatch.family, (style, []))[1].extend(names or [colours.lettered(limit, None)])
+    limits = [(style, f"{family}: {', '.join(own)}") for family, (style, own) in families.items()]
     return [(style, text) for style, text in _LEGEND_TEXTS.items() if style in styles] + limits
 
 
@@ -178,12 +184,12 @@ def _account_bars(one: Checkpoint, longest: float) -> Bars:
     spent = 0.0
     for part in () if one.verdict is None else account.merge_by_limit(one.verdict).accounts:
         spent += part.seconds
-        style, name = colours.css_class(part.limit), certainty.account_name(part.limit)
+        style, name = colours.css_class(part.limit), certainty.account_name(part.limit, one.verdict)
         letter = colours.OF_LIMIT[part.limit].letter
         works, waits = part.seconds - part.runnable_seconds, part.runnable_seconds
         parts += [(style, works, f"{name}: {units.seconds(works)}", letter)] if works > 0 else []
         text = f"{name}, waiting for a CPU: {units.seconds(waits)}"
-        parts += [(f"{style} hatched", waits, text, letter)] if waits > 0 else []
+        parts += [(f"{style} hatched", waits, text, "")] if waits > 0 else []
     words = f"{label(one)}: {units.seconds(spent)}, {colours.short_limit(one.verdict)}"
     return Bars("Where the time went", _parts(parts, longest), words if parts else "", spent)
 

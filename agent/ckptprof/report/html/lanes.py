@@ -247,12 +247,9 @@ def _letters(mine: Iterable[Checkpoint], axis: Axis) -> tuple[tuple[float, str, 
 
 
 def _lost(cost: JobCost | None) -> tuple[str, ...]:
-    if cost is None or not cost.stall_seconds:
+    if cost is None or not cost.gpu_seconds or account.is_guessed(cost.gpus, cost.gpus_from):
         return ()
-    blocked = f"blocked for {units.seconds(cost.stall_seconds)}"
-    if not cost.gpu_seconds or account.is_guessed(cost.gpus, cost.gpus_from):
-        return (blocked,)
-    return blocked, f"{units.seconds(cost.gpu_seconds)} of GPU time"
+    return (f"{units.seconds(cost.gpu_seconds)} of GPU time",)
 
 
 def _middle(one: Checkpoint, axis: Axis) -> float:

@@ -79,9 +79,10 @@ def _lane(stream: Stream, axis: Axis, rank: int | None, common: str | None) -> d
             samples += f"M{x:g} {low:g}h0"
             continue
         style = STYLES[point.order][0]
-        boxes[style] = boxes.get(style, "") + f"M{x:g} {low:g}H{until:g}V{high:g}H{x:g}z"
         if point.order in (Succession.NEXT, Succession.ON):
             lines[style] = lines.get(style, "") + f"M{x:g} {low:g}L{until:g} {high:g}"
+        else:
+            boxes[style] = boxes.get(style, "") + f"M{x:g} {low:g}H{until:g}V{high:g}H{x:g}z"
     process = f"{clean(stream.comm)} {stream.pid}" if rank is None else f"rank {rank}"
     name = clean(stream.path.removeprefix(common or "")) if common else clean(stream.path.rpartition("/")[2])
     return {

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ckptprof import figures, units
-from ckptprof.report import certainty
 from ckptprof.report.clean import clean
 from ckptprof.report.html.axis import Axis
 from ckptprof_collectors.counters import TRANSFER_FIELDS
@@ -63,7 +62,7 @@ def throughputs(
     """Return the devices and links with most traffic, those under the checkpoints first, then the busiest.
 
     Without such devices the busiest counts as one. None has less than a megabyte of traffic. `bounds`: rates that bound
-    the checkpoints, and what they are.
+    the checkpoints, and a text for them, with {} for their range.
     """
     found = []
     for one in counted:
@@ -125,7 +124,8 @@ def _drawn(
         if transferred >= _LEAST_BYTES:
             curves.append(Curve(word, paths, int(transferred)))
     line = "".join(f"M{axis.x(at):g} {HEIGHT * (1 - rate / top):.4g}H{axis.x(end):g}" for at, end, rate in bounds[0])
-    text = f"{bounds[1]} {certainty.rate_range(limits)}" if limits else ""
+    low, high = (units.rate(pick(limits, default=None)) for pick in (min, max))
+    text = bounds[1].format(high if low == high else f"{low} to {high}") if limits else ""
     peak_text = units.rate(peak) if peak > top else ""
     return Throughput(clean(name), units.rate(top), tuple(curves), is_under, clipped, peak_text, (line, text))
 

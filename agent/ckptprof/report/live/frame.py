@@ -66,7 +66,7 @@ def frame(state: State, options: ScreenOptions) -> list[str]:
     # the newest checkpoints keep some lines: devices with least traffic are dropped first
     free = options.height - len(head) - len(going_on) - _RESERVED_LINES - 4
     devices = _devices(state, cells, max(0, free), options)
-    above = [*head, "", *going_on, *([""] if devices else []), *devices]
+    above = [*head, *([""] if going_on else []), *going_on, *([""] if devices else []), *devices]
     above += _over_time(state, cells, options.height - len(above) - min(len(state.last) + 4, _LAST_LINES + 2), options)
     last = _last(state, zone, options.height - len(above) - 2, options)
     lines = [" " * _GUTTER + line if line else "" for line in above] + ([""] if last else []) + last
@@ -95,8 +95,8 @@ def _head(state: State, zone: timezone, cells: int) -> list[str]:
 
 def _in_progress(state: State, cells: int, options: ScreenOptions) -> list[str]:
     if not state.underway:
-        text = f"no save or restore in progress{_next_save(state)}"
-        return [paint(shorten_end(text, cells), "dim", colour=options.colour)]
+        text = f"no save or restore in progress{_next_save(state)}" if state.level is not None else ""  # not known
+        return [paint(shorten_end(text, cells), "dim", colour=options.colour)] if text else []
     most = max(1, options.height // 3)
     drawn = [_progress_row(one, state.at_ns) for one in state.underway[:most]]
     lines = render(drawn, cells, colour=options.colour)
@@ -209,13 +209,18 @@ def _last(state: State, zone: timezone, lines: int, options: ScreenOptions) -> l
         return []
     report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
     place = next((i for i, one in enumerate(state.last) if one.uid == options.chosen), 0)
+    lines -= len(state.last) >= lines  # for the number of the others
     first = max(0, place - lines + 2)
     shown = state.last[first : first + lines - 1]
+    older = state.last[first + len(shown) :]
     chosen = replace(rows.select_rows(report, whole=True), checkpoints=shown)
     drawn = rows.draw(report, chosen, zone, max(1, options.width - _GUTTER), colour=options.colour)
     marks = ["  ", *("> " if one.uid == options.chosen else "  " for one in shown)]
     marks += ["  "] * (len(drawn) - len(marks))
-    return [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
+    drawn = [(mark + line).rstrip() for mark, line in zip(marks, drawn, strict=True)][:lines]
+    slow = ", ".join(str(one.id) for one in older if one.uid in chosen.slow)
+    text = f"  and {units.count(len(older))} more" + f", outliers among them: {slow}" * bool(slow)
+    return [*drawn, *([shorten_end(text, options.width)] if older else [])]
 
 
 def _plain(value: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ckptprof.report import certainty
 from ckptprof.verdicts import InterimVerdict, Limit, Verdict
 
-FAMILIES = {"storage": "yellow", "host": "blue", "job": "magenta", "nothing": "dim"}  # with the style of a terminal
+FAMILIES = {"storage": "orange", "host": "azure", "job": "violet", "other": "dim"}  # with the style of a terminal
 
 
 class Swatch(NamedTuple):
@@ -39,9 +39,9 @@ OF_LIMIT: dict[Limit | None, Swatch] = {
     Limit.STRAGGLER: Swatch("job", "S", "#8f4bed"),
     Limit.SINGLE_WRITER: Swatch("job", "W", "#8b3edf"),
     Limit.PREVIOUS_SAVE: Swatch("job", "B", "#9847e7"),
-    Limit.NONE: Swatch("nothing", "-", "#6f6f6f"),
-    Limit.UNCLEAR: Swatch("nothing", "?", "#747474"),
-    None: Swatch("nothing", "x", "#797979"),
+    Limit.NONE: Swatch("other", "-", "#6f6f6f"),
+    Limit.UNCLEAR: Swatch("other", "?", "#747474"),
+    None: Swatch("other", "x", "#797979"),
 }
 
 
@@ -50,9 +50,9 @@ def css_class(limit: Limit | None) -> str:
     return f"limit-{'unexplained' if limit is None else limit.value}"
 
 
-def lettered(limit: Limit | None) -> str:
-    """Return the letter and the name of a limit."""
-    return f"{OF_LIMIT[limit].letter} {certainty.account_name(limit)}"
+def lettered(limit: Limit | None, verdict: Verdict | InterimVerdict | None) -> str:
+    """Return the letter and the name of a limit in a verdict."""
+    return f"{OF_LIMIT[limit].letter} {certainty.account_name(limit, verdict)}"
 
 
 def rules() -> str:
@@ -85,7 +85,6 @@ def verdict_class(verdict: Verdict | None) -> str:
     return css_class(shown_limit(verdict))
 
 
-def short_limit(verdict: Verdict | None) -> str | None:
-    """Return the limit of a verdict as in the legend, with a question mark if it is unclear."""
-    text = certainty.short_limit(verdict)
-    return text and text.replace(Limit.NONE.value, certainty.NOT_SLOW)
+def short_limit(one: Verdict | None) -> str | None:
+    """Return the limit of a verdict as in the legend, with the rate of a throttle, and a question mark if unclear."""
+    return certainty.limit_name(one) if one and certainty.is_probable(one) else certainty.short_limit(one)

@@ -1,6 +1,6 @@
 """The picture at the start of a report: the course of its job's run, and the duration and limit of each save.
 
-A cell is a share of the run; it is full if training was blocked in it.
+A cell is a part of the run; a block in it is as high as the share for which training was blocked.
 """
 
 from __future__ import annotations
@@ -95,10 +95,12 @@ def _run(report: Report, costs: Sequence[JobCost], line_cells: int) -> _PictureR
     marks = [next((mark for mark in shares if shares[mark][n] > 0), TRAINING) for n in range(line_cells)]
     if not {BLOCKED, SAVING, COPYING} & set(marks):
         return None
-    drawn = tuple((mark, STYLES[mark]) for mark in marks)
+    levels = [max(1, min(8, round(share / _NS * 8))) for share in shares[BLOCKED]]
+    drawn = tuple((BLOCKS[levels[n]] if mark == BLOCKED else mark, STYLES[mark]) for n, mark in enumerate(marks))
+    share = "" if cost.share is None else f" ({units.percent(cost.share)})"
     is_known = all(one.stall_ns is not None and (one.blocked or not one.stall_ns) for one in mine)
     words = {
-        BLOCKED: f"blocked {units.seconds(cost.stall_seconds or 0.0)}",
+        BLOCKED: f"blocked {units.seconds(cost.stall_seconds or 0.0)}{share}",
         SAVING: "alongside training" if is_known else "saving or restoring",
         COPYING: "copies",
         TRAINING: "training",
@@ -117,7 +119,7 @@ def _limits(saves: Sequence[Checkpoint], line_cells: int) -> _PictureRow | None:
     if len(saves) > line_cells or not {*limits} - {None, Limit.NONE}:
         return None
     drawn = tuple((colours.OF_LIMIT[limit].letter, colours.terminal_style(limit)) for limit in limits)
-    words = map(colours.lettered, dict.fromkeys(limits))
+    words = dict.fromkeys(colours.lettered(limit, one.verdict) for limit, one in zip(limits, saves, strict=True))
     return _PictureRow("Limit", drawn, ", ".join(words))
 
 

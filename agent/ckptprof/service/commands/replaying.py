@@ -18,6 +18,7 @@ from ckptprof.recording import Header, read_file
 from ckptprof.report import why
 from ckptprof.report.summary import ordered
 from ckptprof.service.recorder import messages
+from ckptprof.service.recorder.deletions import Deletions
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_of_database
 from ckptprof.store.timeline import TimelineBuilder, Window
 from ckptprof.store.writer import StoreWriter
@@ -45,7 +46,7 @@ def replay(path: Path, db: str | None, *, on_progress: Callable[[float], None] =
     file read so far.
     """
     header, frames = read_file(path, on_progress=on_progress)
-    detector = Detector(header)
+    detector, deletions = Detector(header), Deletions()
     timeline = TimelineBuilder() if db is not None else None
     checkpoints: list[Checkpoint] = []
     decisions: list[EventDecision] = []
@@ -56,6 +57,7 @@ def replay(path: Path, db: str | None, *, on_progress: Callable[[float], None] =
         for number, frame in enumerate(frames, start=2):  # as lines of the file
             with _recording_errors(path, f"line {number}"):
                 checkpoints += detector.ingest(frame)
+                deletions.ingest(frame)
                 decisions += _new_decisions(detector, decisions)
                 end_ns = max(end_ns, frame.wall_ns)
                 if timeline is not None:
@@ -70,7 +72,8 @@ def replay(path: Path, db: str | None, *, on_progress: Callable[[float], None] =
     except RecordingError as error:
         damage = damage or error
     decisions += _new_decisions(detector, decisions)
-    checkpoints = ordered(diagnosis.diagnose_all(latest_revisions(checkpoints)))  # so that their ids have no gaps
+    diagnosed = diagnosis.diagnose_all(latest_revisions(checkpoints))
+    checkpoints = deletions.annotate(ordered(diagnosed))  # so that their ids have no gaps
     if timeline is not None and db is not None:
         windows += timeline.consume(before_wall_ns=None)
         checkpoints = _store(db, header, end_ns, checkpoints, windows)

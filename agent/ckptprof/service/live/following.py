@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ckptprof import units
 from ckptprof.model import Checkpoint, CheckpointQuery
 from ckptprof.report.live.state import MAX_LAST, Device, State, underway, with_usual_bytes
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_of_database
@@ -31,7 +32,7 @@ _MIN_INTERVAL_NS = 200_000_000  # between two readings: a shorter rate is noise
 _ENTITIES = {one.counted.gone_entity: one.counted.entity for one in (DiskSample, NicSample, RdmaSample)}
 _Key = tuple[str, str]  # kind and name
 _Counts = tuple[int | None, int | None, int | None]  # read and written bytes, milliseconds busy
-STOPPED = "no recorder is running for this database: this is the last stored state"
+STOPPED = "no recorder is running for this database"
 
 
 class DeviceRates:
@@ -132,7 +133,8 @@ class LiveReader:
         last = self._latest_checkpoints()
         if session is None:
             host = sessions[-1].host if sessions else None
-            return State(at_ns=now_ns, host=host, level=None, since_ns=None, notes=(STOPPED,), last=last)
+            age = f": this is its state of {units.duration(now_ns - sessions[-1].end_ns)} ago" if sessions else ""
+            return State(at_ns=now_ns, host=host, level=None, since_ns=None, notes=(STOPPED + age,), last=last)
         found = [one for one in unfinished_checkpoints(self._reader.pending().values()) if self._is_selected(one)]
         if found:
             found = self._diagnosis.diagnose_unfinished(found, last)

@@ -21,6 +21,7 @@ from ckptprof.model import HUNG, Checkpoint, Kind, Session
 from ckptprof.recording import Header
 from ckptprof.report.live.state import State, underway, with_usual_bytes
 from ckptprof.service.recorder import messages
+from ckptprof.service.recorder.deletions import Deletions
 from ckptprof.service.recorder.diagnosing import Diagnosis
 from ckptprof.service.recorder.split_checkpoints import SplitCheckpoints
 from ckptprof.service.recorder.writerthread import WriterThread
@@ -141,6 +142,7 @@ class Recorder:
         self._detector: GuardedDetector | None = None
         self._previous: GuardedDetector | None = None  # the same, or that of the previous session
         self._timeline = TimelineBuilder()
+        self._deletions = Deletions()
         self.session: Session | None = None  # the current or the last one
         self._session_stored = 0.0
         self.frames = 0
@@ -189,6 +191,7 @@ class Recorder:
         self._emit(reported, self._due_pending(self._detector, frame.at_ns, at_once=bool(reported)))
         self._evaluating_ns = None
         self._timeline.feed(frame)
+        self._deletions.ingest(frame)
         if self._metrics is not None:
             self._metrics.observe(frame)
         for sample in frame.samples:
@@ -256,7 +259,7 @@ class Recorder:
     def _emit(self, checkpoints: list[Checkpoint], pending: list[PendingEvent] | None) -> None:
         if not checkpoints and pending is None:
             return
-        checkpoints = self._split.join_parts(self._diagnosis.diagnose_all(checkpoints))
+        checkpoints = self._deletions.annotate(self._split.join_parts(self._diagnosis.diagnose_all(checkpoints)))
         if self._writer is not None:
             self._writer.put_checkpoints(checkpoints, pending)
         if self.keep_checkpoints:
@@ -335,6 +338,7 @@ class Recorder:
     def _store_session(self) -> None:
         self._session_stored = time.monotonic()
         if self._writer is not None and self.session is not None:
+            self._writer.put_deletions(self._deletions.consume())
             self._writer.put_session(self.session)
 
     def _health(self, sampler_restarts: int = 0, samplers_stuck: int = 0) -> RecorderHealth:

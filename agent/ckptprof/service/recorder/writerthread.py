@@ -45,6 +45,7 @@ class WriterThread:
         self._checkpoints: deque[Checkpoint] = deque()
         self._windows: deque[Window] = deque()
         self._sessions: dict[str, Session] = {}
+        self._deletions: dict[str, int] = {}
         self._pending: dict[str, PendingEvent] | None = None  # to be stored
         self._stored_pending: Mapping[str, PendingEvent | None] | None = (
             None  # as stored; None: of an earlier process, only the uid
@@ -88,10 +89,19 @@ class WriterThread:
             self._sessions[session.uid] = session
             self._wake.notify()
 
+    def put_deletions(self, deleted: Mapping[str, int]) -> None:
+        """Store when saves were deleted, after the checkpoints that wait; `deleted`: path to epoch nanoseconds."""
+        with self._wake:
+            self._deletions = (
+                {**self._deletions, **deleted} if len(self._deletions) < MAX_CHECKPOINTS else dict(deleted)
+            )
+            self._wake.notify()
+
     @property
     def queued(self) -> int:
         """Number of items to be stored."""
-        return len(self._checkpoints) + len(self._windows) + len(self._sessions) + (self._pending is not None)
+        items = len(self._checkpoints) + len(self._windows) + len(self._sessions) + len(self._deletions)
+        return items + (self._pending is not None)
 
     def size_bytes(self) -> int | None:
         """Size of the database with its log; None if it cannot be read."""
@@ -172,7 +182,8 @@ class WriterThread:
             self._started_sessions.clear()
             self._stored_pending = None
         self._store_sessions(writer)
-        failures = [*self._store_checkpoints(writer), *self._attempt(lambda: self._publish(writer))]
+        failures = [*self._store_checkpoints(writer), *self._attempt(lambda: self._store_deletions(writer))]
+        failures += self._attempt(lambda: self._publish(writer))
         failures += self._store_windows(writer)
         self._maintain(writer)
         return failures
@@ -209,6 +220,14 @@ class WriterThread:
             with self._wake:
                 self._pending = None if self._pending is pending else self._pending
         return failures
+
+    def _store_deletions(self, writer: StoreWriter) -> None:
+        with self._wake:
+            deleted = self._deletions
+        if deleted:
+            writer.add_deletions(deleted)
+        with self._wake:
+            self._deletions = {path: at_ns for path, at_ns in self._deletions.items() if path not in deleted}
 
     def _pending_changes(
         self, writer: StoreWriter, pending: dict[str, PendingEvent]

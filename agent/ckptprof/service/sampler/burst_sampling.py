@@ -1,31 +1,36 @@
-"""What is sampled only during bursts: Python stacks, threads, GPUs, I/O limits of cgroups."""
+"""What is sampled only during bursts: Python stacks, threads, GPUs, limits of cgroups on I/O and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 from ckptprof.service.sampler.governor import Governor
 from ckptprof.service.sampler.stack_sampling import WRITES_NS, StackSampling, training_ancestors
 from ckptprof.service.sampler.thread_sampling import ThreadSampling, descriptor_budget, open_limit
 from ckptprof.service.sampler.watched_process import WatchedProcess
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
-from ckptprof_collectors.devices.throttles import ThrottleReader
+from ckptprof_collectors.devices.throttles import LimitedCgroup, ThrottleReader, find_nearest
 from ckptprof_collectors.gpus.gpu_sampler import NAME, GpuSampler
 from ckptprof_collectors.kernelfs import KernelFs
-from ckptprof_collectors.samples import Sample, ThrottleInfo, Unavailable
+from ckptprof_collectors.samples import CgroupMemory, Sample, ThrottleInfo, Unavailable
 
 LIMITS_INTERVAL_NS = 15_000_000_000  # within a long burst: the limits may change
+MEMORY_INTERVAL_NS = 250_000_000  # reading the memory of one cgroup takes 0.1 ms
 GPUS_INTERVAL_NS = 2_000_000_000  # the driver keeps some seconds
 GPUS_AFTER_NS = 2_000_000_000  # the last writing
 MAX_LIMITED = 16  # processes whose limits are read in one tick
 
 
 class ThrottleSampling:
-    """Reads the I/O limits of a process's cgroup when its burst starts."""
+    """Reads the limits of a process's cgroups when its burst starts, and during it how near its memory is to them."""
 
     def __init__(self, fs: KernelFs) -> None:
+        self._fs = fs
         self._throttles = ThrottleReader(fs)
         self._sampled_ns: dict[int, int] = {}
+        self._limited: dict[int, LimitedCgroup | None] = {}
+        self._next_memory_ns = 0
 
     def sample(
         self, now_ns: int, bursting: Sequence[WatchedProcess], watched: dict[int, WatchedProcess]
@@ -36,6 +41,7 @@ class ThrottleSampling:
             for pid in self._sampled_ns.keys() - watched.keys():
                 del self._sampled_ns[pid]
                 self._throttles.forget(pid)
+                self._limited.pop(pid, None)
         due = [
             pid
             for watching in bursting
@@ -46,7 +52,20 @@ class ThrottleSampling:
             BLOCKING_PROCESSES.reading = pid
             self._sampled_ns[pid] = now_ns
             infos += self._throttles.read_changes(pid)
+            self._limited[pid] = find_nearest(self._fs, pid)
         return infos
+
+    def sample_memory(self, now_ns: int, bursting: Sequence[WatchedProcess]) -> list[CgroupMemory]:
+        """Return the memory of cgroups with a limit, at intervals."""
+        if now_ns < self._next_memory_ns:
+            return []
+        self._next_memory_ns = now_ns + MEMORY_INTERVAL_NS
+        read_used = cache(LimitedCgroup.read_used)  # once for all ranks
+        return [
+            CgroupMemory(one.pid, one.start_ticks, cgroup.limit_bytes, used_bytes)
+            for one in (each.process for each in bursting if each.activity.is_urgent(now_ns))
+            if (cgroup := self._limited.get(one.pid)) is not None and (used_bytes := read_used(cgroup)) is not None
+        ]
 
 
 class GpuSampling:
@@ -109,6 +128,7 @@ class BurstSampling:
         return [
             *self._threads.sample(now_ns, followed, watched, traced=traced),
             *self._limits.sample(now_ns, bursting, watched),
+            *self._limits.sample_memory(now_ns, bursting),
             *self._stacks.sample(now_ns, bursting, watched),
             *self._gpus.sample(now_ns, bursting, watched),
         ]

@@ -20,6 +20,7 @@ from ckptprof_collectors.files.folder_events import (
     IN_CLOSE_NOWRITE,
     IN_CLOSE_WRITE,
     IN_CREATE,
+    IN_DELETE,
     IN_ISDIR,
     IN_MOVED_TO,
     IN_OPEN,
@@ -177,14 +178,15 @@ class WatchedFolders:
         with contextlib.suppress(OSError):  # it is empty
             os.eventfd_read(self._wake_fd)
         happened: dict[_WatchedFolder, list[FolderEvent]] = {}
+        deleted: list[FileEvent] = []
         for event in self._events.read():
             watched = self._watched.get(os.path.dirname(event.path))
             if watched is None:
                 continue
-            if event.mask & IN_ISDIR:
-                if event.mask & (IN_CREATE | IN_MOVED_TO):
-                    self._retry_at_ns.pop((event.path, watched.view, True), None)  # it may replace another one
-                    self.watch(event.path, watched.view)
+            if event.mask & IN_DELETE:
+                deleted.append(FileEvent(event.at_ns, "deleted", 0, 0, 0, text(event.path)))
+            elif event.mask & IN_ISDIR:
+                self._watch_new(event, watched.view)
             elif event.mask & IN_CREATE:
                 self.is_woken = True  # a new file only wakes the loop
             else:
@@ -195,7 +197,12 @@ class WatchedFolders:
         for reported_event, wakes in reported:
             self.is_woken = self.is_woken or wakes
             self.is_woken_by_reading = self.is_woken_by_reading or (wakes and reported_event.size >= WAKING_BYTES)
-        return [event for event, _ in reported]
+        return [*deleted, *(event for event, _ in reported)]
+
+    def _watch_new(self, event: FolderEvent, view: ProcessKey) -> None:
+        if event.mask & (IN_CREATE | IN_MOVED_TO):
+            self._retry_at_ns.pop((event.path, view, True), None)  # it may replace another one
+            self.watch(event.path, view)
 
     def _inspect(self, watched: _WatchedFolder, events: list[FolderEvent]) -> None:
         local = watched.domain == LOCAL

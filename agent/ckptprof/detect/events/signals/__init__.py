@@ -94,16 +94,8 @@ SENT_CHECKS: tuple[_Check, ...] = (
     _Check("sent", store_writes.endpoint_text, "it was sent to {}, a port of object stores"),
     _Check("parts", store_writes.part_text, "it went in {}, each answered, as uploads of large objects do"),
     _Check("answered", store_writes.is_answered_at_length, "more came back than the answers to uploads"),
-    _Check(
-        "from-files",
-        store_writes.is_read_from_files,
-        "its process read as much at the same time, as uploads of files do",
-    ),
-    _Check(
-        "beside-files",
-        store_writes.is_also_written_to_files,
-        "its process wrote as much to files just before or at the same time",
-    ),
+    _Check("from-files", store_writes.is_read_from_files, "as much was read at the same time, as by uploads of files"),
+    _Check("beside-files", store_writes.is_also_written_to_files, "as much was written to files just before or then"),
     _Check("small", store_writes.is_small_of_memory, "it is little of its process's memory, as far as observed"),
     _Check("fetched", store_writes.was_fetched, "as much came from there when its job started, and not again since"),
     _Check(

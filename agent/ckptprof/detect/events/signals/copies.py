@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ckptprof.detect.events.event_context import EventContext
@@ -13,6 +14,7 @@ from ckptprof.detect.tolerances import (
     COUNTER_LAG_NS,
     HEADER_BYTES,
     LITTLE_SHARE,
+    MOST_SHARE,
     NEARLY_ALL,
     SIMILAR_SHARE,
     is_similar_size,
@@ -21,6 +23,8 @@ from ckptprof.detect.transfers.model.group import level_of
 from ckptprof.detect.transfers.model.operations import copies_in_kernel
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer, share_within
+from ckptprof.detect.world.keys import FileKey
+from ckptprof.detect.world.spans import Span, length, overlap_ns
 from ckptprof.frameworks.file_formats import ARCHIVES
 from ckptprof.frameworks.file_names import parse_name
 from ckptprof.model import Level
@@ -67,20 +71,35 @@ def _find_counterparts(event: EventContext) -> list[Transfer]:
 
 
 def _find_converted(event: EventContext) -> list[Transfer]:
-    """Return the saves of other processes that it is made from, or what was made from it at once: a tenth at least.
+    """Return the saves that it is made from, or what was made from it: a tenth at least.
 
-    A base model that is read beside such a save, to make one of both, is a source as well.
+    Saves of other processes at once, own ones in step. A base model that is read beside a save, to make one of both, is
+    a source as well.
     """
     since_ns, until_ns = (CERTAIN_GAP_NS, 0) if event.writes else (0, CERTAIN_GAP_NS)
     window = event.start_ns - since_ns, event.end_ns + until_ns
-    nearby = event.transfers_between(*window, writes=not event.writes)
-    others = [one for one in nearby if one.file not in event.own_files and _is_at_once(event, one)]
+    own, nearby = {part.file for part in event.parts}, event.transfers_between(*window, writes=not event.writes)
+    others = [one for one in nearby if one.file not in own and _is_at_once(event, one)]
     sources = others if event.writes else {*event.parts, *event.transfers_between(*window, writes=False)}
     saved = [one for one in sources if event.is_made_by_others(one.path)]
-    saved_bytes = sum(one.size_in_use for one in saved)
+    if not saved and (in_step := _files_in_step(event, others)):
+        read = (one for one in others if one.file in in_step) if event.writes else event.parts
+        saved = [one for one in read if (author := event.known.history.author_of(one.path)) and not author.is_rejected]
+    saved_bytes = sum({one.file: one.size_in_use for one in saved}.values())
     if event.writes:
         return saved if saved_bytes >= LITTLE_SHARE * event.bytes else []
     return others if 0 < LITTLE_SHARE * saved_bytes <= sum(one.size_in_use for one in others) else []
+
+
+def _files_in_step(event: EventContext, others: Sequence[Transfer]) -> list[FileKey]:
+    """Return the files that were transferred from its first to its last byte: no run resumes so."""
+    own, spans = (event.start_ns, event.end_ns), dict[FileKey, Span]()
+    for one in others:
+        if not _is_of_another_step(event.parts[0], one):  # it may be read in pieces
+            piece, before = one.data_span, spans.get(one.file, one.data_span)
+            spans[one.file] = min(before[0], piece[0]), max(before[1], piece[1])
+    shares = {file: overlap_ns(one, [own]) / max(length([one]), length([own]), 1) for file, one in spans.items()}
+    return [file for file, share in shares.items() if share >= MOST_SHARE]
 
 
 def _is_at_once(event: EventContext, other: Transfer) -> bool:
@@ -114,9 +133,8 @@ def _match_flow(event: EventContext) -> SignalMatch | None:
         return SignalMatch("copied by the kernel from file to file, as much read as written", "copies-exactly")
     if flow.simultaneous is None or not event.is_training:
         return SignalMatch("its process read as much as it wrote, at the same time", "copies-in-sum")
-    if flow.simultaneous < (1 - SIMILAR_SHARE) * flow.written:
-        return None
-    return SignalMatch("its process read as much as it wrote, in step", "copies-exactly")
+    is_in_step = flow.simultaneous >= (1 - SIMILAR_SHARE) * flow.written
+    return SignalMatch("its process read as much as it wrote, in step", "copies-exactly") if is_in_step else None
 
 
 def _transferred_other_way(event: EventContext, slack_ns: int) -> dict[Transfer, int]:
@@ -194,9 +212,8 @@ def _flow_by_file(event: EventContext) -> _Flow:
             transferred = _bytes_within(transfer, window)
             same_way_bytes += transferred
             in_kernel += transferred if copies_in_kernel(sums.kinds) else 0
-    return (
-        _Flow(other_bytes, same_way_bytes, in_kernel) if event.writes else _Flow(same_way_bytes, other_bytes, in_kernel)
-    )
+    read, written = (other_bytes, same_way_bytes) if event.writes else (same_way_bytes, other_bytes)
+    return _Flow(read, written, in_kernel)
 
 
 def _bytes_within(transfer: TracedTransfer, window: tuple[int, int]) -> int:

@@ -22,7 +22,7 @@ from ckptprof.frameworks.name_words import has_only_state_words
 from ckptprof.frameworks.places import CACHES_OF_HUBS, NOT_OF_JOBS, UNFINISHED_DOWNLOADS
 from ckptprof.frameworks.program_names import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
 
-_MODEL_FORMATS = ("torch-zip", "gguf", "keras")
+_MODEL_FORMATS = ("torch-zip", "gguf", "keras", "tensorizer")
 
 
 def match_framework(event: EventContext) -> SignalMatch | None:

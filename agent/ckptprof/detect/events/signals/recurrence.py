@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 import statistics
-from collections import Counter
 
 from ckptprof.detect.events.event_context import EventContext
-from ckptprof.detect.events.event_history import HistoryEvent, shape_of
+from ckptprof.detect.events.event_history import HistoryEvent
+from ckptprof.detect.events.grouping import is_file_series
 from ckptprof.detect.events.signal_values import SignalMatch
-from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, MANY, is_similar_size
+from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, is_similar_size
+from ckptprof.detect.world.host.known_folders import parent_folder
 from ckptprof.frameworks.name_words import NUMBERED_PIECE
 
 _MAX_RECURRENCES = 2  # more recurrences count no more
@@ -62,9 +63,8 @@ def was_resumed(event: EventContext) -> bool:
 
 def is_numbered_onwards(event: EventContext) -> bool:
     """Numbered pieces that continue counting: those of a checkpoint restart with each save."""
-    if not event.writes or _has_certain_name(event):
-        return False
-    return _is_file_series(event) or _continues_numbering(event)
+    is_candidate = event.writes and not _has_certain_name(event)
+    return is_candidate and (is_file_series(event.candidate) or _continues_numbering(event))
 
 
 def is_row_of_data(event: EventContext) -> bool:
@@ -113,22 +113,13 @@ def _comes_soon_after(event: EventContext) -> bool:
     return bool(event.series) and event.start_ns - event.series[-1].start_ns <= 2 * AT_ONCE_NS
 
 
-def _is_file_series(event: EventContext) -> bool:
-    counts = Counter(
-        (part.process, shape_of(part.path))
-        for part in event.parts
-        if not part.name.is_certain and part.name.rank is None and not part.name.hint
-    )
-    return any(count >= MANY for count in counts.values())
-
-
 def _continues_numbering(event: EventContext) -> bool:
     """Return True if its files are in the folder of earlier ones and continue their numbers."""
     before = {path for earlier in event.series for path in earlier.paths}
     own = {part.path for part in event.largest_parts}
     if not before or own & before or event.is_rotated:
         return False
-    if not set(map(_folder, before)) >= set(map(_folder, own)):
+    if not set(map(parent_folder, before)) >= set(map(parent_folder, own)):
         return False
     if sum(1 for path in own if NUMBERED_PIECE.search(path.rpartition("/")[2])) * 2 > len(own):
         return True
@@ -138,15 +129,13 @@ def _continues_numbering(event: EventContext) -> bool:
 
 
 def _has_next_numbers(own: set[str], before: set[str]) -> bool:
-    known = {(_folder(path), number) for path in before if (number := _last_number(path)) is not None}
-    after = [1 for path in own if (number := _last_number(path)) is not None and (_folder(path), number - 1) in known]
+    known = {(parent_folder(path), number) for path in before if (number := _last_number(path)) is not None}
+    after = [
+        1 for path in own if (number := _last_number(path)) is not None and (parent_folder(path), number - 1) in known
+    ]
     return len(after) * 2 > len(own)
 
 
 def _last_number(path: str) -> int | None:
     found = _NUMBERS.findall(path.rpartition("/")[2])
     return int(found[-1]) if found else None
-
-
-def _folder(path: str) -> str:
-    return path.rpartition("/")[0]

@@ -52,9 +52,9 @@ class FileOpenings(Latest[FileKey, FileOpening]):
         self.closings: Latest[FileKey, FileClosing] = Latest(MAX_FILES, lambda one: one.file, lambda one: one.at_ns)
 
     def record(self, event: FileEvent) -> None:
-        """Record that a file was opened or closed; ignore a rename."""
+        """Record that a file was opened or closed; ignore a rename and a deletion."""
         key = (event.device, event.inode)
-        if event.kind == "renamed":
+        if event.kind in ("renamed", "deleted"):
             return
         if event.kind == "opened":
             self.add(FileOpening(key, event.path, event.size, event.at_ns))

@@ -11,7 +11,7 @@ class HostMemoryHistory:
     """Recent history of the host's memory."""
 
     def __init__(self) -> None:
-        self._history = CounterHistory(9)
+        self._history = CounterHistory(11)
 
     def observe(self, at_ns: int, sample: MemorySample) -> None:
         """Ingest one sample."""
@@ -22,6 +22,7 @@ class HostMemoryHistory:
             sample.total_bytes, sample.available_bytes, dirty, sample.dirty_threshold_bytes,
             sample.dirty_background_threshold_bytes, sample.psi_io_some_us, sample.psi_io_full_us,
             sample.psi_memory_some_us, sample.psi_memory_full_us,
+            sample.shared_bytes, sample.locked_bytes,
         )  # fmt: skip
         self._history.add(at_ns, tuple(UNOBSERVED if value is None else value for value in values))
 
@@ -31,9 +32,9 @@ class HostMemoryHistory:
         if not values or self._history.first_ns >= end_ns:
             return None
         observed = ([value for value in column if value < UNOBSERVED] for column in zip(*values, strict=True))
-        total, available, dirty, threshold, background, *_ = observed
+        total, available, dirty, threshold, background, *_, shared, locked = observed
         start_ns = max(start_ns, self._history.first_ns)
-        stall_counters = zip(self._history.at(start_ns)[-4:], self._history.at(end_ns)[-4:], strict=True)
+        stall_counters = zip(self._history.at(start_ns)[5:9], self._history.at(end_ns)[5:9], strict=True)
         io_some, io_full, memory_some, memory_full = (_share(*pair, end_ns - start_ns) for pair in stall_counters)
         return MemoryMeasure(
             total_bytes=max(total, default=None),
@@ -45,6 +46,9 @@ class HostMemoryHistory:
             io_full_share=io_full,
             memory_some_share=memory_some,
             memory_full_share=memory_full,
+            shared_before_bytes=next(iter(shared), None),
+            shared_peak_bytes=max(shared, default=None),
+            locked_peak_bytes=max(locked, default=None),
         )
 
 

@@ -1,0 +1,1 @@
+"""What a job costs beyond its checkpoints, and what becomes of these."""
