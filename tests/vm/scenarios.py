@@ -29,7 +29,8 @@ mount -t nfsd nfsd /proc/fs/nfsd; rpcbind -w; echo 10 > /proc/fs/nfsd/nfsv4grace
 exportfs -o rw,no_root_squash,no_subtree_check,insecure,fsid=1,{sync} "*:/srv/nfs"
 rpc.nfsd {threads}; rpc.mountd; sleep 12' < /dev/null > /root/server.log 2>&1
 """
-UNSERVER = "nsenter --net=/run/netns/server rpc.nfsd 0 || true; pkill -x rpc.mountd || true; pkill -x rpcbind || true"
+# In its own mount namespace: elsewhere rpc.nfsd would mount the threads of this network, and leave them there
+UNSERVER = "nsenter -t $(pgrep -x rpc.mountd) -n -m rpc.nfsd 0; pkill -x rpc.mountd; pkill -x rpcbind"
 RDMA_SERVER = """
 modprobe svcrdma; modprobe xprtrdma; modprobe nfsd
 exportfs -o rw,no_root_squash,no_subtree_check,insecure,fsid=1,sync "*:/srv/nfs"
@@ -45,7 +46,7 @@ mkdir -p /srv/other; mount -t nfs -o vers=4.2 127.0.0.1:/srv/nfs /srv/other
 while :; do dd if=/dev/zero of=/srv/other/other bs=64k count=8 oflag=direct conv=notrunc status=none; done
 ' < /dev/null > /dev/null 2>&1 & echo $! > /root/load.pid; sleep 1
 """
-UNLOAD = "kill $(cat /root/load.pid); sleep 2"
+UNLOAD = "kill $(cat /root/load.pid); while pgrep -x dd > /dev/null; do sleep 0.5; done; sleep 1"
 SECOND_LINK = """
 ip link add v2 type veth peer name v3 netns server; ip addr add 10.9.1.1/24 dev v2; ip link set v2 up
 ip -n server addr add 10.9.1.2/24 dev v3; ip -n server link set v3 up
@@ -142,10 +143,10 @@ def with_link(scenario: Scenario, fault: str, how: str) -> Scenario:
 
 def slow_target(scenario: Scenario) -> Scenario:
     """Return a scenario whose target writes slowly."""
-    prepare = f"{delayed('/dev/nvme2n1', 100, 100)}\n{scenario.prepare}"
+    prepare = f"{delayed('/dev/nvme2n1', 1000, 1000)}\n{scenario.prepare}"
     undo = f"{scenario.undo}\ndmsetup remove slow"
-    fault = "a write at the target takes 100 ms more"
-    return replace(scenario, prepare=prepare, undo=undo, fault=fault, limit="server", mib=48)
+    fault = "a write at the target takes 1 s more"
+    return replace(scenario, prepare=prepare, undo=undo, fault=fault, limit="server", mib=24)
 
 
 def busy_server(scenario: Scenario) -> Scenario:
@@ -155,17 +156,21 @@ def busy_server(scenario: Scenario) -> Scenario:
     return replace(scenario, prepare=f"{scenario.prepare}\n{LOAD}", undo=undo, fault=fault, limit="server", mib=24)
 
 
-def lost_paths(scenario: Scenario, fault: str, how: str) -> Scenario:
-    """Return a scenario whose links are cut in the second save."""
-    meanwhile = f"until [ -e /mnt/ckpt/step_000200.ckpt.tmp ]; do sleep 0.1; done; {how}"
-    undo = f"ip link set v0 up; ip link set v2 up; sleep 3\n{scenario.undo}"
+def lost_paths(scenario: Scenario, fault: str, *links: str, seconds: int) -> Scenario:
+    """Return a scenario whose links lose every packet from the second save on, for a time."""
+    cut, mend = (
+        "; ".join(f"tc qdisc {verb} dev {link} root {what}" for link in links)
+        for verb, what in (("add", "netem loss 100%"), ("del", ""))
+    )
+    meanwhile = f"until [ -e /mnt/ckpt/step_000200.ckpt.tmp ]; do sleep 0.1; done; {cut}; sleep {seconds}; {mend}"
+    undo = f"{mend}; sleep 3\n{scenario.undo}"
     return replace(scenario, undo=undo, fault=fault, limit="network", meanwhile=meanwhile, hit=frozenset({1}), mib=48)
 
 
 NFS = nfs("NFS 4.2 over TCP", "vers=4.2")
 NVME_TCP = target("NVMe over TCP, ext4")
 TWO_PATHS = target("NVMe over TCP, two paths, ext4", addresses="10.9.0.2 10.9.1.2")
-SLOW_WRITES, SLOW_FLUSHES = delayed("/dev/nvme0n1", 60, 60), delayed("/dev/nvme0n1", 0, 4000)
+SLOW_WRITES, SLOW_FLUSHES = delayed("/dev/nvme0n1", 60, 60), delayed("/dev/nvme0n1", 0, 2000)
 SLOW_DISK = nfs("NFS 4.2 over TCP", "vers=4.2", disk=DELAYED_DISK.format(delay=SLOW_WRITES), undisk=UNDELAYED_DISK)
 SLOW_COMMIT = nfs("NFS 4.2 over TCP", "vers=4.2", disk=DELAYED_DISK.format(delay=SLOW_FLUSHES), undisk=UNDELAYED_DISK)
 FEW_THREADS = nfs(
@@ -184,7 +189,7 @@ SCENARIOS = {
     "nfs42-shaped": with_link(NFS, "link of 40 Mbit/s", SHAPED),
     "nfs42-lossy": with_link(NFS, "8 % of packets lost", LOSSY),
     "nfs42-slow-disk": replace(SLOW_DISK, fault="a write to its disk takes 60 ms more", limit="server", mib=48),
-    "nfs42-slow-commit": replace(SLOW_COMMIT, fault="a flush of its disk takes 4 s more", limit="server", mib=48),
+    "nfs42-slow-commit": replace(SLOW_COMMIT, fault="a flush of its disk takes 2 s more", limit="server", mib=24),
     "nfs42-one-thread": busy_server(FEW_THREADS),
     "nfs41-nconnect": NCONNECT,
     "nfs41-nconnect-shaped": with_link(NCONNECT, "link of 40 Mbit/s", SHAPED),
@@ -193,12 +198,8 @@ SCENARIOS = {
         "NFS 4.2 over RDMA (rxe)", f"{DISK}\n{RXE}\n{RDMA_SERVER}", f"{RDMA_UNSERVER}\n{UNRXE}\n{UNDISK}"
     ),
     "nvme-tcp-slow": slow_target(target(NVME_TCP.storage, "/dev/mapper/slow")),
-    "nvme-tcp-path": lost_paths(TWO_PATHS, "one path lost", "ip link set v0 down"),
-    "nvme-tcp-paths": lost_paths(
-        TWO_PATHS,
-        "both lost for 10 s",
-        "ip link set v0 down; ip link set v2 down; sleep 10; ip link set v0 up; ip link set v2 up",
-    ),
+    "nvme-tcp-path": lost_paths(TWO_PATHS, "one path lost", "v0", seconds=60),
+    "nvme-tcp-paths": lost_paths(TWO_PATHS, "both lost for 10 s", "v0", "v2", seconds=10),
     "nvme-rdma": rdma_target("/dev/nvme2n1"),
     "nvme-rdma-slow": slow_target(rdma_target("/dev/mapper/slow")),
 }

@@ -41,6 +41,9 @@ def values(machine: Machine, name: str) -> str:
     true = {(event["kind"], event["path"]) for event in truth}
     counts = []
     for level in ("trace", "poll"):
+        if level not in found:
+            counts.append("not recorded")
+            continue
         right = [one for one in found[level] if (one["kind"], one["path"]) in true]
         wrong = len(found[level]) - len(right)
         counts.append(f"{len(right)} of {len(truth)}" + (f", {wrong} wrong" if wrong else ""))
