@@ -70,9 +70,11 @@ lint: $(VENV)/.installed ## style, types and import directions
 budget: $(VENV)/.installed ## lower the figures of lines in pyproject.toml to what is reached
 	$(VENV)/bin/python tests/suite/budget.py --lower
 
-vm: $(VENV)/.installed-all ## real NFS, NVMe and RDMA in a virtual machine, half an hour, as root: KERNEL=6.1 or 6.12 (ONLY=nfs42)
-	@.ci/packages qemu-system-x86_64:qemu-system-x86 mmdebstrap gcc ssh:openssh-client
-	trap '$(VENV)/bin/python tests/vm/table.py' EXIT; CKPTPROF_VM=$(or $(KERNEL),6.1) \
+vm: $(VENV)/.installed-all ## real NFS, NVMe and RDMA in a virtual machine, half an hour, as root: KERNEL=5.10, 6.1 or 6.12, ARCH=arm64 (ONLY=nfs42)
+	@.ci/packages mmdebstrap ssh:openssh-client $(if $(filter arm64,$(ARCH)),qemu-system-aarch64:qemu-system-arm \
+		qemu-aarch64-static:qemu-user-static arch-test aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu \
+		/usr/aarch64-linux-gnu/lib/libc.a:libc6-dev-arm64-cross,qemu-system-x86_64:qemu-system-x86 gcc)
+	trap '$(VENV)/bin/python tests/vm/table.py' EXIT; CKPTPROF_VM=$(or $(KERNEL),$(if $(filter arm64,$(ARCH)),6.12,6.1))$(if $(filter arm64,$(ARCH)),-arm64) \
 		$(VENV)/bin/python -m pytest -p no:randomly tests/vm/real_storage.py $(if $(ONLY),-k '$(ONLY)')
 
 tutorial: $(VENV)/.installed ## renew the listings of docs/tutorial.md from real runs, two minutes, as root on a quiet machine

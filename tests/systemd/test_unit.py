@@ -12,6 +12,8 @@ import pytest
 
 from ckptprof.assets import asset
 from ckptprof.errors import UsageError
+from ckptprof.service.commands.installation import START_SECONDS
+from ckptprof.service.commands.monitored_command import MAX_START_SECONDS
 from ckptprof.service.sampler.entry_point import MAX_RUN_US
 
 UNIT = asset("systemd/ckptprof.service")
@@ -133,4 +135,5 @@ def test_it_is_watched_and_bounded() -> None:
     assert unit["RestartPreventExitStatus"] == [str(UsageError.exit_code)]
     assert (unit["Restart"], unit["StartLimitIntervalSec"], "StartLimitBurst" in unit) == (["on-failure"], ["0"], False)
     assert 10 <= int(unit["RestartSec"][0]) <= 60
+    assert MAX_START_SECONDS < int(unit["TimeoutStartSec"][0]) <= START_SECONDS - 40
     assert {"MemoryHigh", "MemoryMax", "TasksMax", "LimitNOFILE", "TimeoutStopSec"} <= unit.keys()

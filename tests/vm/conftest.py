@@ -14,21 +14,25 @@ from typing import Any
 import pytest
 from tests.machine import missing_programs, missing_root
 
-from .machine import PROGRAMS, ROOT, Machine
+from .machine import ROOT, Machine
 from .scenarios import SCENARIOS, Scenario
 
 LEVELS = ("trace", "poll")
 JOB = """
-cd /root; rm -f ./*.ckptrec.gz truth.jsonl; sync; echo 3 > /proc/sys/vm/drop_caches
+cd /root; rm -f ./*.ckptrec.gz truth.jsonl trace.log poll.log; sync; echo 3 > /proc/sys/vm/drop_caches
 export PATH=/opt/ckptprof/bin:$PATH
-for level in trace poll; do
+for level in {levels}; do
   ckptprof capture --force --rate 5 --level $level {name}.$level.ckptrec.gz 2> $level.log & pids="${{pids:-}} $!"
 done
-for level in trace poll; do for _ in $(seq 300); do grep -q . $level.log && break; sleep 0.2; done; done
-sleep 3
+for level in {levels}; do
+  timeout 180 bash -c "until grep -qs 'recording this host' $level.log; do sleep 0.2; done" || {{
+    cat $level.log >&2; exit 1
+  }}
+done
+sleep 3; ({meanwhile}) > /dev/null 2>&1 & beside=$!
 ./trainer /mnt/ckpt 3 {mib} {seconds} > truth.jsonl; sync; echo 3 > /proc/sys/vm/drop_caches; sleep 2
 ./trainer /mnt/ckpt 1 {mib} {seconds} /mnt/ckpt/step_000300.ckpt >> truth.jsonl
-sleep 8; kill -INT $pids; wait; cat truth.jsonl
+sleep 8; kill $beside 2> /dev/null || true; kill -INT $pids; wait $pids || true; cat truth.jsonl
 """
 
 
@@ -44,9 +48,9 @@ class Recorded:
 @pytest.fixture(scope="session")
 def machine() -> Iterator[Machine]:
     """Boot a machine with this tree's ckptprof."""
-    if reason := missing_root() or missing_programs(*PROGRAMS):
-        pytest.skip(reason)
     made = Machine(os.environ.get("CKPTPROF_VM", "6.1"))
+    if reason := missing_root() or missing_programs(*made.programs):
+        pytest.skip(reason)
     made.build()
     made.boot()
     yield made
@@ -63,11 +67,15 @@ def record(machine: Machine, name: str) -> Recorded:
     """Record a scenario at both levels at once; leave captures, the job's log and what was found in `captures`."""
     scenario, folder = SCENARIOS[name], machine.folder / "captures"
     folder.mkdir(exist_ok=True)
-    machine.run(scenario.prepare)
+    job = JOB.format(
+        name=name, levels=" ".join(LEVELS), mib=scenario.mib, seconds=scenario.train_seconds,
+        meanwhile=scenario.meanwhile or ":",
+    )  # fmt: skip
     try:
-        log = machine.run(JOB.format(name=name, mib=scenario.mib, seconds=scenario.train_seconds))
+        machine.run(scenario.prepare)
+        log = machine.run(job)
     finally:
-        machine.run(scenario.undo)
+        machine.run(f"set +e\n{scenario.undo}")
     (folder / f"{name}.jsonl").write_text(log)
     machine.fetch([f"{name}.{level}.ckptrec.gz" for level in LEVELS], folder)
     found = {level: _replay(folder / f"{name}.{level}.ckptrec.gz") for level in LEVELS}

@@ -35,10 +35,12 @@ def test_nothing_is_found_twice(recorded: Recorded, level: str) -> None:
 
 
 def test_the_planted_fault_is_the_limit(recorded: Recorded) -> None:
-    """And the network is not, where nothing was planted in it."""
-    limits = {one["verdict"]["limit"] for one in recorded.found["trace"] if one["kind"] == "save"}
+    """Of the saves that it is in, and of no other; the network is not, where nothing was planted in it."""
+    saves = [one["verdict"]["limit"] for one in recorded.found["trace"] if one["kind"] == "save"]
+    hit = recorded.scenario.hit
 
     if recorded.scenario.fault:
-        assert limits == {recorded.scenario.limit}
+        assert {limit for number, limit in enumerate(saves) if number in hit} == {recorded.scenario.limit}
+        assert recorded.scenario.limit not in {limit for number, limit in enumerate(saves) if number not in hit}
     else:
-        assert "network" not in limits
+        assert "network" not in saves

@@ -20,12 +20,13 @@ class Starting:
     def __init__(self, comes_s: float, *, runs: bool) -> None:
         """Begin to start now."""
         self.now, self._comes_s, self._runs = 0.0, comes_s, runs
-        self.sampler, self.has_ended = self, False
+        self.has_ended = False
         self.attended: Any = None
 
-    def cpu_seconds(self) -> float:
-        """Return the time that it has had on a CPU."""
-        return self.now if self._runs else 0.0
+    @property
+    def silent_seconds(self) -> float:
+        """Return how long it has had no time on a CPU."""
+        return 0.0 if self._runs else self.now
 
     def poll(self, timeout_seconds: float) -> list[Any]:
         """Let the time pass; nobody signals."""
@@ -37,9 +38,6 @@ class Starting:
     def housekeeping_due(self) -> bool:
         """Return whether a second is over."""
         return False
-
-    def reset_silence(self) -> None:
-        """Take it as alive."""
 
 
 @pytest.mark.parametrize(("comes_s", "runs", "waited"), [(20.0, True, True), (20.0, False, False), (90.0, True, False)])

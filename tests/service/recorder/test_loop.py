@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from itertools import chain, count, repeat
 
 import pytest
 from tests.patience import PATIENCE_SECONDS, wait_until
@@ -34,6 +35,7 @@ class Piped:
         self.stopped = threading.Event()
         self.killed = False
         self.has_backlog = False
+        self.cpu_ticks: Iterator[float] = repeat(0.0)
 
     def fileno(self) -> int:
         """Return what to wait for."""
@@ -43,6 +45,10 @@ class Piped:
         """Return the messages that have come, None at the end."""
         data = os.read(self._read_fd, 1 << 20)
         return self._unpacker.feed(data) if data else None
+
+    def cpu_seconds(self) -> float:
+        """Return the next of its readings."""
+        return next(self.cpu_ticks)
 
     def stop(self) -> None:
         """Take note of it."""
@@ -117,6 +123,31 @@ def test_silence_is_a_lost_sampler(sampler: Piped, monkeypatch: pytest.MonkeyPat
     """One that hangs says nothing."""
     monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
     loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
+
+    with pytest.raises(SamplerLostError, match="no message"):
+        wait_until(lambda: loop.poll(0.02))
+
+
+def test_a_start_that_uses_cpu_time_is_no_silence(sampler: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a slow or crowded host it imports and attaches for longer than a hung sampler is waited for."""
+    monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
+    loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
+    sampler.cpu_ticks = chain((0.01 * n for n in range(1, 11)), repeat(0.1))
+
+    for _ in range(10):
+        assert loop.poll(0.02) == []
+    with pytest.raises(SamplerLostError, match="no message"):  # then it hangs
+        wait_until(lambda: loop.poll(0.02))
+
+
+def test_after_its_first_message_a_silent_sampler_is_lost_however_busy(
+    sampler: Piped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An endless loop of ours is no start."""
+    monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
+    loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
+    sampler.cpu_ticks = count(1.0)
+    os.write(sampler.write_fd, pack(HEADER))
 
     with pytest.raises(SamplerLostError, match="no message"):
         wait_until(lambda: loop.poll(0.02))

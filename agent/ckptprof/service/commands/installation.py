@@ -25,7 +25,7 @@ from ckptprof.store.location import SERVICE_DATABASE, SYSTEMD_RUNTIME, is_servic
 from ckptprof_collectors.abandoned import run_program
 
 NAME = "ckptprof"
-START_SECONDS = 90.0  # the unit allows 30, after up to 40 to stop the previous process
+START_SECONDS = 150.0  # the unit allows 90, after up to 40 to stop the previous process
 _PROPERTIES = (
     "LoadState", "ActiveState", "UnitFileState", "StatusText", "FragmentPath", "NeedDaemonReload", "ExecStart",
     "MainPID",

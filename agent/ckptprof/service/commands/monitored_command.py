@@ -274,17 +274,13 @@ class MonitoredCommand:
         Raises CkptprofError if the trace level is required and not available. A silent sampler is waited for while it
         uses CPU time, a minute at most: then the command starts without it.
         """
-        started = last_ran = time.monotonic()
-        cpu_seconds = 0.0
+        started = time.monotonic()
         caught = self._trap.pop_all()
         while self._loop is not None and not self.not_monitored_reason and self._header is None:
             caught += self._poll_sampler(self._loop, 0.1)
-            now, before, cpu_seconds = time.monotonic(), cpu_seconds, self._loop.sampler.cpu_seconds()
-            if cpu_seconds > before:
-                last_ran = now
-                self._loop.reset_silence()
-            if now - last_ran > START_SECONDS or now - started > MAX_START_SECONDS:
-                messages.warn(f"the command starts without monitoring: no sampler after {now - started:.0f} s")
+            waited_seconds = time.monotonic() - started
+            if self._loop.silent_seconds > START_SECONDS or waited_seconds > MAX_START_SECONDS:
+                messages.warn(f"the command starts without monitoring: no sampler after {waited_seconds:.0f} s")
                 break
         for signal_caught in caught:
             if signal_caught.number in ENDING_SIGNALS:

@@ -33,7 +33,8 @@ class Loop:
         self.sampler = sampler
         self._trap = trap
         self._on_message = on_message
-        self._silent_seconds = 0.0
+        self.silent_seconds = self._cpu_seconds = 0.0  # while it starts only waits without CPU time are silent
+        self._is_starting = True
         self._waiting: Iterator[Header | Frame] | None = None  # received, not processed yet
         self._last_housekeeping = 0.0
         self._rest_seconds = REST_SECONDS
@@ -56,17 +57,16 @@ class Loop:
             self._read()
         elif not self.has_ended:
             # Only the time waited for counts: after Ctrl-Z or a pause of the machine only the clock has advanced
-            self._silent_seconds += min(time.monotonic() - started, timeout_seconds)
-            if self._silent_seconds > SILENCE_SECONDS:
+            self.silent_seconds += min(time.monotonic() - started, timeout_seconds)
+            cpu_seconds = self.sampler.cpu_seconds() if self._is_starting else 0.0
+            if cpu_seconds > self._cpu_seconds:  # on a slow or crowded host the start takes longer
+                self.silent_seconds, self._cpu_seconds = 0.0, cpu_seconds
+            if self.silent_seconds > SILENCE_SECONDS:
                 raise SamplerLostError(f"no message from the sampler for {SILENCE_SECONDS:.0f} s")
         return self._trap.pop_all() if self._trap is not None and trap_fd in readable else []
 
-    def reset_silence(self) -> None:
-        """Count a silent sampler as alive: it has used CPU time."""
-        self._silent_seconds = 0.0
-
     def _read(self) -> None:
-        self._silent_seconds = 0.0
+        self.silent_seconds, self._is_starting = 0.0, False
         read_at, self._read_at = self._read_at, time.monotonic()
         is_often = self._read_at - read_at < 1.5 * self._rest_seconds
         self._waiting = self.sampler.read()
