@@ -28,7 +28,7 @@ from itertools import accumulate, starmap
 from operator import itemgetter, mul
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, SIGNIFICANT_BYTES, STAMP_TOLERANCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, FEW, SIGNIFICANT_BYTES, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, share_within
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
@@ -160,6 +160,11 @@ class Ledger:
             self._writes[process].add(self._transfers.get((process, True), []))
         return self._writes[process]
 
+    def latest_writes(self) -> Iterator[Transfer]:
+        """Yield the latest known writes of each process."""
+        for (_, writes), transfers in self._transfers.items():
+            yield from transfers[-FEW:] if writes else ()
+
     def shapes(self, jobs: Jobs) -> Counter[tuple[str, str]]:
         """Return how many files of each shape each job wrote."""
         written = ((jobs.job_of(process), known) for (process, writes), known in self._transfers.items() if writes)
@@ -186,6 +191,11 @@ class Ledger:
         last_ns = max([end_ns, *(other.search_span[1] for other in concurrent)])
         total_bytes = history.wrote_bytes(first_ns - STAMP_TOLERANCE_NS, last_ns + STAMP_TOLERANCE_NS)
         return min(remaining, total_bytes - sum(other.bytes for other in concurrent))
+
+    def unexplained_pages(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
+        """Return the bytes of pages that a process dirtied between two times in excess of its known transfers."""
+        dirtied = self._histories[process].dirtied_bytes(start_ns, end_ns)
+        return dirtied - self._writes_of(process).explained.between((start_ns, end_ns))
 
     def unexplained_bytes_since_start(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life in excess of its known transfers."""
