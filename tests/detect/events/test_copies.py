@@ -503,6 +503,29 @@ def test_who_makes_thumbnails_of_what_its_parent_leaves_is_no_later_run_of_it(*,
     assert stage.play(40) == []
 
 
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(("busy", "born_s", "saves"), [(0.95, 1.0, 1), (0.0, 1.0, 0), (0.95, 4.5, 0)])
+def test_who_moves_what_was_saved_into_memory_while_training_goes_on_only_copies(
+    busy: float, born_s: float, saves: int, *, trace: bool
+) -> None:
+    """The save ends in memory; if its writer waits, or started the mover for it, it ends with the move."""
+    stage = Stage(trace=trace)
+    rank = stage.process()
+    mover = stage.process(200, parent_pid=100, is_fork=True, born_s=born_s)
+    stage.extra += [
+        (at / 10, ThreadTime(100, 1000, 100, int(at / 10 * busy * SECOND_NS), 0, at)) for at in range(10, 200)
+    ]
+    stage.write(rank, "/dev/shm/x/iter_0000007/mp_rank_00.pt", 4.0, 0.3, 100 * MIB)
+    stage.read(mover, "/dev/shm/x/iter_0000007/mp_rank_00.pt", 5.0, 0.6, 100 * MIB, kept=0.0)
+    stage.write(mover, "/run/iter_0000007/mp_rank_00.pt", 5.0, 0.6, 100 * MIB)
+
+    found = stage.play(30)
+
+    assert [(one.kind, one.bytes) for one in found][:1] == [(Kind.SAVE, 100 * MIB)]
+    assert (found[0].path == "/dev/shm/x/iter_0000007") is bool(saves)
+    assert [one.kind for one in found[1:]] == [Kind.COPY] * saves
+
+
 def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy() -> None:
     """Polled, the child only seems to copy: it reads as much as it writes, at the same time, and from no file."""
     stage = Stage()
