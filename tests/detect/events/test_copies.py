@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage, changed, play
 from tests.detect.tracer import activity
 
@@ -526,8 +527,12 @@ def test_who_moves_what_was_saved_into_memory_while_training_goes_on_only_copies
     assert [one.kind for one in found[1:]] == [Kind.COPY] * saves
 
 
-def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy() -> None:
-    """Polled, the child only seems to copy: it reads as much as it writes, at the same time, and from no file."""
+@pytest.mark.parametrize("opened", [False, True])
+def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy(*, opened: bool) -> None:
+    """Polled, the child only seems to copy: it reads as much as it writes, at the same time, and from no file.
+
+    The trainer may have opened its output for it: it dirtied no page of that.
+    """
     stage = Stage()
     trainer = stage.process(runtimes=("numpy",))
     for number in range(3):
@@ -536,11 +541,20 @@ def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy() -> None:
             200 + number, born_s=at_s - 0.2, start_ticks=600_000 + number, exit_s=at_s + 1.2, parent_pid=100,
             program="python3", runtimes=("numpy",),
         )  # fmt: skip
-        stage.write(trainer, "/pipe", at_s, 1.0, 100 * MIB)
+        stage.write(trainer, "/pipe", at_s, 1.0, 100 * MIB, inode=number)
         stage.read(child, "/pipe", at_s, 1.0, 100 * MIB, from_disk=False, kept=0.0)
         stage.write(child, f"/ckpt/run-step{number}.pkl", at_s, 1.0, 100 * MIB, magic=b"\x80\x04")
+    outputs = stage.moves[2::3]
 
-    found = play(stage.header(), changed(stage.frames(30), _without_pipe))
+    def as_polled(sample: Sample) -> Sample | None:
+        if opened and isinstance(sample, FileScan) and sample.pid == 100:
+            opened_files = ((one, outputs[one.inode]) for one in sample.files)
+            return replace(sample, files=tuple(replace(one, inode=it.inode, path=it.path) for one, it in opened_files))
+        if isinstance(sample, ProcessIo) and sample.pid == 100:
+            return replace(sample, write_bytes=0)
+        return _without_pipe(sample)
+
+    found = play(stage.header(), changed(stage.frames(30), as_polled))
 
     assert told(found) == [(Kind.SAVE, f"/ckpt/run-step{number}.pkl") for number in range(3)]
 

@@ -71,13 +71,11 @@ class CandidateGatherer:
         self._estimates.begin_round()
         self._converters = self._find_converters([one for one in transfers if one.writes])
         transferred: dict[_Owner, _BothDirections] = {}
-        irrelevant = []
-        for transfer in transfers:
-            if self._estimates.estimate(transfer):
-                transferred.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
-            else:
-                irrelevant.append(transfer)
-        return transferred, irrelevant
+        estimated = {id(one): one for one in transfers if self._estimates.estimate(one)}
+        self._estimates.divide_shared_files([one for one in estimated.values() if one.writes])
+        for transfer in estimated.values():
+            transferred.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
+        return transferred, [one for one in transfers if id(one) not in estimated]
 
     def _candidates(self, transferred: dict[_Owner, _BothDirections]) -> list[Candidate]:
         found: list[Candidate] = []
