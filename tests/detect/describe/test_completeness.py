@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 from tests.detect.stage import MIB, NUMPY, Actor, Stage
-from tests.detect.tracer import activity, life
+from tests.detect.tracer import activity, life, mono
 
 from ckptprof.model import CUT_AT_END, Checkpoint, Kind, Status
-from ckptprof_collectors.samples import TraceHealth
+from ckptprof_collectors.samples import FileEvent, TraceHealth
 
 LEVELS = pytest.mark.parametrize("trace", [True, False], ids=["trace", "poll"])
 
@@ -182,15 +182,16 @@ def test_shards_with_their_metadata_are_whole_whenever_their_writers_end(*, trac
     assert (found.status, why(found)) == (Status.COMPLETE, "")
 
 
-@pytest.mark.parametrize("guessed", [False, True])
-def test_a_save_that_was_given_up_and_deleted_is_told(*, guessed: bool) -> None:
+@pytest.mark.parametrize(("trace", "guessed"), [(True, False), (True, True), (False, False)])
+def test_a_save_that_was_given_up_and_deleted_is_told(*, trace: bool, guessed: bool) -> None:
     """Smaller than those before it, and gone again, unless the folder of what is gone is a guess."""
-    stage = stage_of(trace=True)
+    stage = stage_of(trace=trace)
     trainer = stage.process()
     stage.write(trainer, "/ckpt/step_1.bin", 2.0, 1.0, 100 * MIB)
     stage.write(trainer, "/ckpt/step_2.bin", 12.0, 0.5, 40 * MIB)
-    gone = life("unlinked", 12.6, inode=None, path="/ckpt/step_2.bin", is_guessed=guessed)
-    stage.extra.append((12.61, gone))
+    unlinked = life("unlinked", 12.6, inode=None, path="/ckpt/step_2.bin", is_guessed=guessed)
+    deleted = FileEvent(mono(12.6), "deleted", 0, 0, 0, "/ckpt/step_2.bin")
+    stage.extra.append((12.61, unlinked if trace else deleted))
 
     first, second = saves(stage)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, Stage, changed, play
 from tests.detect.tracer import activity
 
@@ -503,8 +504,35 @@ def test_who_makes_thumbnails_of_what_its_parent_leaves_is_no_later_run_of_it(*,
     assert stage.play(40) == []
 
 
-def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy() -> None:
-    """Polled, the child only seems to copy: it reads as much as it writes, at the same time, and from no file."""
+@pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(("busy", "born_s", "saves"), [(0.95, 1.0, 1), (0.0, 1.0, 0), (0.95, 4.5, 0)])
+def test_who_moves_what_was_saved_into_memory_while_training_goes_on_only_copies(
+    busy: float, born_s: float, saves: int, *, trace: bool
+) -> None:
+    """The save ends in memory; if its writer waits, or started the mover for it, it ends with the move."""
+    stage = Stage(trace=trace)
+    rank = stage.process()
+    mover = stage.process(200, parent_pid=100, is_fork=True, born_s=born_s)
+    stage.extra += [
+        (at / 10, ThreadTime(100, 1000, 100, int(at / 10 * busy * SECOND_NS), 0, at)) for at in range(10, 200)
+    ]
+    stage.write(rank, "/dev/shm/x/iter_0000007/mp_rank_00.pt", 4.0, 0.3, 100 * MIB)
+    stage.read(mover, "/dev/shm/x/iter_0000007/mp_rank_00.pt", 5.0, 0.6, 100 * MIB, kept=0.0)
+    stage.write(mover, "/run/iter_0000007/mp_rank_00.pt", 5.0, 0.6, 100 * MIB)
+
+    found = stage.play(30)
+
+    assert [(one.kind, one.bytes) for one in found][:1] == [(Kind.SAVE, 100 * MIB)]
+    assert (found[0].path == "/dev/shm/x/iter_0000007") is bool(saves)
+    assert [one.kind for one in found[1:]] == [Kind.COPY] * saves
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy(*, opened: bool) -> None:
+    """Polled, the child only seems to copy: it reads as much as it writes, at the same time, and from no file.
+
+    The trainer may have opened its output for it: it dirtied no page of that.
+    """
     stage = Stage()
     trainer = stage.process(runtimes=("numpy",))
     for number in range(3):
@@ -513,11 +541,20 @@ def test_what_a_trainer_gives_its_child_by_a_pipe_is_no_copy() -> None:
             200 + number, born_s=at_s - 0.2, start_ticks=600_000 + number, exit_s=at_s + 1.2, parent_pid=100,
             program="python3", runtimes=("numpy",),
         )  # fmt: skip
-        stage.write(trainer, "/pipe", at_s, 1.0, 100 * MIB)
+        stage.write(trainer, "/pipe", at_s, 1.0, 100 * MIB, inode=number)
         stage.read(child, "/pipe", at_s, 1.0, 100 * MIB, from_disk=False, kept=0.0)
         stage.write(child, f"/ckpt/run-step{number}.pkl", at_s, 1.0, 100 * MIB, magic=b"\x80\x04")
+    outputs = stage.moves[2::3]
 
-    found = play(stage.header(), changed(stage.frames(30), _without_pipe))
+    def as_polled(sample: Sample) -> Sample | None:
+        if opened and isinstance(sample, FileScan) and sample.pid == 100:
+            opened_files = ((one, outputs[one.inode]) for one in sample.files)
+            return replace(sample, files=tuple(replace(one, inode=it.inode, path=it.path) for one, it in opened_files))
+        if isinstance(sample, ProcessIo) and sample.pid == 100:
+            return replace(sample, write_bytes=0)
+        return _without_pipe(sample)
+
+    found = play(stage.header(), changed(stage.frames(30), as_polled))
 
     assert told(found) == [(Kind.SAVE, f"/ckpt/run-step{number}.pkl") for number in range(3)]
 

@@ -91,6 +91,22 @@ def test_samples_that_are_numbered_are_no_saves(name: str, trace: bool) -> None:
 
 
 @pytest.mark.parametrize("trace", [False, True])
+@pytest.mark.parametrize(("seconds", "saves"), [(1.5, 4), (60.0, 0)])
+def test_children_that_write_one_after_the_other_number_a_state(seconds: float, saves: int, trace: bool) -> None:  # noqa: FBT001
+    """A fork is a snapshot, and ends before the next one; workers live on, and what they number is a data set."""
+    stage = Stage(trace=trace)
+    stage.process(runtimes=("numpy",))
+    for number in range(4):
+        at_s = 4.0 + 6 * number
+        child = stage.process(
+            200 + number, parent_pid=100, is_fork=True, runtimes=("numpy",), born_s=at_s, exit_s=at_s + seconds
+        )
+        stage.write(child, f"/run/snap.{number}.npy", at_s + 0.1, 0.8, 80 * MIB, magic=NUMPY)
+
+    assert [one.path for one in stage.play(40)] == [f"/run/snap.{number}.npy" for number in range(saves)]
+
+
+@pytest.mark.parametrize("trace", [False, True])
 def test_samples_that_are_named_by_their_hash_are_no_saves(trace: bool) -> None:  # noqa: FBT001 - a parameter
     """A cache of features has no number to count by, and is no save all the same."""
     stage = Stage(trace=trace)

@@ -162,6 +162,30 @@ def test_a_small_file_of_nobody_who_trains_is_of_who_asked(wrote: int, at_s: int
     assert one.process == (101, 1)
 
 
+@pytest.mark.parametrize(
+    ("own", "dirtied", "counted_s", "found"),
+    [(30, 0, 10, 0), (30, 30, 10, 1), (0, 0, 10, 1), (30, 30, 9, 1), (0, 30, 9, 0)],
+    ids=["pipes", "files", "files in memory", "counted late", "counted late, in memory"],
+)
+def test_what_a_process_wrote_into_pipes_is_no_file(own: int, dirtied: int, counted_s: int, found: int) -> None:
+    """Pages of a file of its parent on that disk were counted: another one would have dirtied some, too."""
+    before, after = (
+        ProcessInterval(
+            low * SECOND_NS, low * SECOND_NS + SECOND_NS // 2, new_written_bytes=30 * MIB, dirtied_bytes=pages
+        )
+        for low, pages in ((5, own * MIB), (counted_s, dirtied * MIB))
+    )
+    histories = {(pid, 1): history_of([one], None, None, SECOND_NS) for pid, one in ((100, before), (101, after))}
+    book = facts_of(observed(histories))
+    times = 5 * SECOND_NS, 6 * SECOND_NS, 5 * SECOND_NS
+    known = Transfer((100, 1), (8, 9), True, "/run/b.pt", *times, size=30 * MIB)  # noqa: FBT003 - written
+    book.record(12 * SECOND_NS, fact(101, 10.5))
+
+    transfers = book.apply([known], [], round(LATER_S * SECOND_NS))
+
+    assert [one.process for one in transfers if one.is_credited] == [(101, 1)] * found
+
+
 class Weighed(ProcessHistory):
     """Counts how often it is asked what was written."""
 

@@ -20,7 +20,8 @@ def intervals(number: int, seed: int = 7) -> list[ProcessInterval]:
         counts = [dice.randrange(1 << dice.randrange(1, 40)) for _ in range(10)]
         start_ns = at * STEP_NS + dice.choice((0, dice.randrange(STEP_NS)))
         busy = dice.choice((-1.0, dice.random()))
-        made.append(ProcessInterval(start_ns, (at + 1) * STEP_NS, *counts, -dice.randrange(1 << 30), busy))
+        grown, dirtied = -dice.randrange(1 << 30), dice.randrange(1 << 30)
+        made.append(ProcessInterval(start_ns, (at + 1) * STEP_NS, *counts, grown, dirtied, busy))
     return made
 
 

@@ -37,9 +37,7 @@ def measure_amplification(candidate: Candidate, known: Knowledge) -> Amplificati
     """Measure the amplification of a save; empty for a restore."""
     if not candidate.writes:
         return Amplification()
-    staged = list(
-        {id(part.staging_file): part.staging_file for part in candidate.parts if part.staging_file is not None}.values()
-    )
+    staged = list({id(one): one for part in candidate.parts if (one := part.staging_file) is not None}.values())
     staged_bytes = sum(part.counted_bytes or part.stored_size for part in staged)
     written, found = candidate.bytes + staged_bytes, list(_rewrites(candidate, known))
     if staged_bytes:

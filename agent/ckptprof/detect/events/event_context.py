@@ -105,7 +105,8 @@ class EventContext:
         trainer, span = self.world.trainer_above(process), (self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS)
         if trainer is None:
             return None
-        piped = (self.known.bytes_outside_files(one, span, writes=one == trainer) for one in (trainer, process))
+        asked, own = self.known.bytes_outside_files, {part.file for part in self.parts}
+        piped = (asked(one, span, writes=one == trainer, but=own) for one in (trainer, process))
         return trainer if min(piped) >= MOST_SHARE * self.bytes else None
 
     @cached_property

@@ -135,12 +135,7 @@ class EventHistory:
 
     def received_before(self, event: HistoryEvent, shapes: frozenset[str]) -> list[HistoryEvent]:
         """Return what the event's job read or received before it, of some shapes, by any of its processes."""
-        jobs = {
-            job
-            for (job, _), job_events in self._events.items()
-            for one in job_events
-            if one.processes & event.processes
-        }
+        jobs = {job for (job, _), row in self._events.items() if any(one.processes & event.processes for one in row)}
         received = (one for job in jobs for one in self._events[job, False])
         return [one for one in received if one.start_ns < event.start_ns and one.shapes & shapes]
 
@@ -193,10 +188,8 @@ class EventHistory:
 
     def was_sent_again(self, job: str, event: HistoryEvent) -> bool:
         """Return True if its processes sent as much to its endpoint another time."""
-        same_size = [
-            one for one in self._sent_to_same(job, event) if is_same_state_size(one.bytes, event.bytes, ALL_SHARE)
-        ]
-        return len(same_size) > 1
+        sizes = (one.bytes for one in self._sent_to_same(job, event))
+        return sum(is_same_state_size(one, event.bytes, ALL_SHARE) for one in sizes) > 1
 
     def _sent_to_same(self, job: str, event: HistoryEvent) -> list[HistoryEvent]:
         return [one for one in self.series(job, event.shapes, writes=True) if one.processes & event.processes]

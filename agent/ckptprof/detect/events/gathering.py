@@ -24,6 +24,7 @@ _MAX_PARTS = 10_000  # 5 KB each: no candidate with more waits for its end
 _MAX_NAMED_PARTS = 250_000  # under a checkpoint's name
 
 _Owner = tuple[str, bool]  # (job, is by a tool that it does not wait for, or by a converter): no writer of its saves
+_Written = dict[ProcessKey, list[Transfer]]
 _BothDirections = tuple[list[Transfer], list[Transfer]]  # written, read
 
 
@@ -70,13 +71,11 @@ class CandidateGatherer:
         self._estimates.begin_round()
         self._converters = self._find_converters([one for one in transfers if one.writes])
         transferred: dict[_Owner, _BothDirections] = {}
-        irrelevant = []
-        for transfer in transfers:
-            if self._estimates.estimate(transfer):
-                transferred.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
-            else:
-                irrelevant.append(transfer)
-        return transferred, irrelevant
+        estimated = {id(one): one for one in transfers if self._estimates.estimate(one)}
+        self._estimates.divide_shared_files([one for one in estimated.values() if one.writes])
+        for transfer in estimated.values():
+            transferred.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
+        return transferred, [one for one in transfers if id(one) not in estimated]
 
     def _candidates(self, transferred: dict[_Owner, _BothDirections]) -> list[Candidate]:
         found: list[Candidate] = []
@@ -116,8 +115,8 @@ class CandidateGatherer:
         return owner
 
     def _find_converters(self, written: Sequence[Transfer]) -> set[ProcessKey]:
-        """Find who only reads what others of its job just wrote, and writes less: if as much, it joins or copies it."""
-        by_process: dict[ProcessKey, list[Transfer]] = {}
+        """Find who only reads what others of its job just wrote, and writes less, or as much that nobody waits for."""
+        by_process: _Written = {}
         for one in written:
             by_process.setdefault(one.process, []).append(one)
         found, jobs = set[ProcessKey](), {process: self._jobs.job_of(process) for process in by_process}
@@ -135,9 +134,19 @@ class CandidateGatherer:
             since_ns = min((one.first_ns for one in others), default=0)
             before = sum(one.size_in_use for one in own if one.first_ns < since_ns)
             read_bytes = sum(one.size_in_use for one in others)
-            if before < HEADER_BYTES and before < sum(one.size_in_use for one in own) < MOST_SHARE * read_bytes:
+            wrote = sum(one.size_in_use for one in own)
+            is_smaller = wrote < MOST_SHARE * read_bytes
+            makers = {maker: by_process[maker] for one in others for maker in writers[job][one.file]}
+            is_apart = is_smaller or (len(own) >= len(others) and self._moves_alone(process, own, makers))
+            if others and before < HEADER_BYTES and before < wrote and is_apart:
                 found.add(process)
         return found
+
+    def _moves_alone(self, process: ProcessKey, own: list[Transfer], makers: _Written) -> bool:
+        """Return True if it ran before those who wrote what it copies began to, and they went on while it did so."""
+        world, span = self._world, (min(one.first_ns for one in own), max(one.last_ns for one in own))
+        is_older = all(0 < world.histories[process].first_ns < one.first_ns for row in makers.values() for one in row)
+        return is_older and all((world.trainers.running_share(one, *span) or 0) > LITTLE_SHARE for one in makers)
 
     def _waiting_trainer(self, transfer: Transfer) -> ProcessKey | None:
         """Find the trainer that started a tool and hardly ran while that transferred: it waits for it."""

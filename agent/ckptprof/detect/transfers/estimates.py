@@ -45,7 +45,7 @@ from ckptprof.detect.transfers.recent_files import RecentTransfers, grown_span
 from ckptprof.detect.transfers.staging import merge_staging_files
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes, leaping_read_bytes, mapped_openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import ProcessInterval
+from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.detect.world.spans import OverlapWeights, Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.file_formats import COMPRESSED, identify_format
@@ -247,15 +247,16 @@ class TransferEstimates:
     def reconcile(self, written: list[Transfer], read: list[Transfer]) -> tuple[list[Transfer], list[Transfer]]:
         """Reconcile what a job wrote and read; return both without staging files and the reads of them."""
         untangle(written)
-        self.divide_shared_files(written)
         self.limit_reads(read)
         return merge_staging_files(written, read)
 
     def divide_shared_files(self, written: list[Transfer]) -> None:
         """Give each process that filled one file the bytes it wrote, if their counters add up to the file.
 
-        Polled only. A file born in that time seems to be written whole by each of them.
+        Polled only. A file born in that time seems to be written whole by each of them; or one opened it for another,
+        and wrote into a pipe, which dirties no page.
         """
+        untangle(written)
         by_file: dict[FileKey, list[Transfer]] = {}
         for transfer in written:
             if transfer.operations is None and not transfer.is_open and not transfer.is_mapped:
@@ -263,14 +264,14 @@ class TransferEstimates:
         for own in by_file.values():
             if len({transfer.process for transfer in own}) < 2:
                 continue
-            written_by_each = [
-                self._world.histories[one.process].wrote_bytes(one.start_ns, one.end_ns + STAMP_TOLERANCE_NS)
-                for one in own
-            ]
             size = max(transfer.stored_size for transfer in own)
-            if sum(written_by_each) >= WHOLE_SHARE * size and is_similar_size(sum(written_by_each), size):
-                for transfer, written_bytes in zip(own, written_by_each, strict=True):
-                    transfer.subtract_bytes(max(0, transfer.bytes - max(1, written_bytes)))
+            for count in (ProcessHistory.wrote_bytes, ProcessHistory.dirtied_bytes):
+                spans = ((self._world.histories[one.process], one.start_ns, one.end_ns) for one in own)
+                by_each = [count(history, low_ns, high_ns + STAMP_TOLERANCE_NS) for history, low_ns, high_ns in spans]
+                if sum(by_each) >= WHOLE_SHARE * size and is_similar_size(sum(by_each), size):
+                    for transfer, written_bytes in zip(own, by_each, strict=True):
+                        transfer.subtract_bytes(max(0, transfer.bytes - max(1, written_bytes)))
+                    break
 
     def limit_reads(self, read: list[Transfer]) -> None:
         """Remove bytes that a process cannot have read: its counters show less in all.

@@ -28,7 +28,7 @@ from itertools import accumulate, starmap
 from operator import itemgetter, mul
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, SIGNIFICANT_BYTES, STAMP_TOLERANCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, FEW, SIGNIFICANT_BYTES, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, share_within
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
@@ -166,6 +166,11 @@ class Ledger:
             self._known[key].add(list(self._weighed(self._transfers.get(key, ()))))
         return self._known[key]
 
+    def latest_writes(self) -> Iterator[Transfer]:
+        """Yield the latest known writes of each process."""
+        for (_, writes), transfers in self._transfers.items():
+            yield from transfers[-FEW:] if writes else ()
+
     def shapes(self, jobs: Jobs) -> Counter[tuple[str, str]]:
         """Return how many files of each shape each job wrote."""
         written = ((jobs.job_of(process), known) for (process, writes), known in self._transfers.items() if writes)
@@ -188,6 +193,11 @@ class Ledger:
         known = self._of(process, writes=True)
         remaining = sum(max(0, one.new_written_bytes - known.explained.between(one[:2])) for one in intervals)
         return min(remaining, known.excess_bytes(start_ns, end_ns, history.wrote_bytes))
+
+    def unexplained_pages(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
+        """Return the bytes of pages that a process dirtied between two times in excess of its known transfers."""
+        dirtied = self._histories[process].dirtied_bytes(start_ns, end_ns)
+        return dirtied - self._writes_of(process).explained.between((start_ns, end_ns))
 
     def unexplained_bytes_since_start(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life in excess of its known transfers."""

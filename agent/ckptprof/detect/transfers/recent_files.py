@@ -16,7 +16,7 @@ from ckptprof.detect.world.jobs import Jobs
 from ckptprof.detect.world.keys import FileKey, ProcessKey
 from ckptprof.detect.world.spans import OverlapWeights, Span
 from ckptprof.frameworks.file_names import path_shape
-from ckptprof_collectors.samples import FileFact, FileLifeEvent
+from ckptprof_collectors.samples import FileFact
 
 
 class RecentTransfers(Latest[ProcessKey, Transfer]):
@@ -137,14 +137,14 @@ class Removals(Bounded[str, Removal]):
         self._jobs = jobs
         self.version = 0  # rises with each
 
-    def record(self, event: FileLifeEvent) -> None:
-        """Record a deletion by the trace; other events and relative paths are ignored."""
-        if event.kind != "unlinked" or event.path is None or not event.path.startswith("/"):
-            return
-        self[event.path] = Removal(
-            event.at_ns, (event.pid, event.start_ticks), path_shape(event.path), event.duration_ns, event.is_guessed
-        )
-        self.version += 1
+    def record(
+        self, at_ns: int, path: str | None, by: ProcessKey = (0, 0), spent_ns: int | None = None, *,
+        is_guessed: bool = False,
+    ) -> None:  # fmt: skip
+        """Record a deletion, by default of nobody known; one of a relative path is ignored."""
+        if path is not None and path.startswith("/"):
+            self[path] = Removal(at_ns, by, path_shape(path), spent_ns, is_guessed)
+            self.version += 1
 
     def removed_ns(self, path: str, since_ns: int) -> int | None:
         """Return when a path was deleted after `since_ns`; None: it was not, or its folder is a guess."""

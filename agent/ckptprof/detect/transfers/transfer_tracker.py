@@ -63,7 +63,9 @@ class TransferTracker:
             self.traced.ingest(activity, self._frame_ns)
         for life in samples.by_kind(FileLifeEvent):
             self.traced.ingest_event(life)
-            self.removals.record(life)
+            if life.kind == "unlinked":
+                by, is_guessed = (life.pid, life.start_ticks), life.is_guessed
+                self.removals.record(life.at_ns, life.path, by, life.duration_ns, is_guessed=is_guessed)
         self.sent.ingest(samples)
         self._frame_ns = at_ns
         for exit_sample in samples.by_kind(ProcessExit):
@@ -73,6 +75,8 @@ class TransferTracker:
         for fact in samples.by_kind(FileFact):
             self.writeback.record(at_ns, fact)
             self.facts.record(at_ns, fact)
+            if fact.is_missing and not self._is_traced:
+                self.removals.record(at_ns, fact.path)
 
     def _ingest_events(self, events: Sequence[FileEvent]) -> None:
         """Ingest events of watched folders; a file is followed into one, under any earlier name.
@@ -87,6 +91,8 @@ class TransferTracker:
                 written[transfer.file].append(transfer)
         for event in events:
             self.openings.record(event)
+            if event.kind == "deleted" and not self._is_traced:
+                self.removals.record(event.at_ns, event.path)
         self._closed_files.update((one.device, one.inode) for one in events if one.kind == "closed-written")
         for event in renamed:
             step = parse_name(event.path).step

@@ -70,11 +70,8 @@ def find_unobserved_write(
     """Return a transfer of the likeliest writer of a file, or None; `ended_ns`: ends of known writings of it."""
     at_ns, fact, requesters = state
     modified_ns, file = world.clock.mono(fact.modified_ns), state.file
-    if (
-        not fact.size
-        or _is_database(fact)
-        or any(one.writes for one in traced.transfers_near(file, modified_ns, modified_ns))
-    ):
+    nearby = traced.transfers_near(file, modified_ns, modified_ns)
+    if not fact.size or _is_database(fact) or any(one.writes for one in nearby):
         return None  # or its writer is known
     for process in _possible_writers(fact, requesters, world):
         if not (world.trains([process]) and world.trains(list(requesters))):
@@ -157,26 +154,37 @@ def _was_writing_in_folder(process: ProcessKey, fact: FileFact, world: World, le
     )
 
 
+def _shows_pages(device: int, world: World, ledger: Ledger) -> bool:
+    """Return True if the counters of processes show the pages of files on a device: not so in memory."""
+    large = (one for one in ledger.latest_writes() if one.file[0] == device and one.stored_size >= SIGNIFICANT_BYTES)
+    return any(world.histories[one.process].dirtied_bytes(*one.span) >= MOST_SHARE * one.stored_size for one in large)
+
+
 def _write_start_ns(
     process: ProcessKey, fact: FileFact, world: World, ledger: Ledger, ended_ns: Collection[int]
 ) -> int | None:
     """Return when a process started to write a file never observed open; None: it did not write it.
 
     It must have written as much as the file has, in excess of the ledger: at that time or, if it is older than the
-    recording and was first observed during the writing, in all its life.
+    recording and was first observed during the writing, in all its life. Where pages are counted, what it wrote into
+    pipes or sockets is none of that.
     """
     history = world.histories[process]
     birth, modified = _write_span(history, fact, world, ended_ns)
     small = fact.size < SIGNIFICANT_BYTES  # markers and metadata are lost in the noise of the counters
-    intervals = history.between(min(birth, modified) - STAMP_TOLERANCE_NS, modified + STAMP_TOLERANCE_NS)
+    span = min(birth, modified) - STAMP_TOLERANCE_NS, modified + STAMP_TOLERANCE_NS
+    intervals = history.between(*span)
     is_in_same_folder = ledger.was_writing_in_folder(fact.path.rpartition("/")[0], process, birth, modified)
     enough = any(interval.new_written_bytes for interval in intervals)
-    if enough and not small:
+    if not small:
         # In a run on several nodes, another file of the folder is as likely another node's
-        share = (
-            _MIN_SHARE_IN_SAME_FOLDER if is_in_same_folder and not world.jobs.has_other_nodes(process) else MOST_SHARE
-        )
-        enough = ledger.unexplained_written_bytes(process, birth, modified) >= share * fact.size
+        is_likely = is_in_same_folder and not world.jobs.has_other_nodes(process)
+        share = _MIN_SHARE_IN_SAME_FOLDER if is_likely else MOST_SHARE
+        enough = enough and ledger.unexplained_written_bytes(process, birth, modified) >= share * fact.size
+        # a late tick reads counters long after its own time
+        has_pages = ledger.unexplained_pages(process, span[0] - CONCURRENT_NS, span[1]) >= share * fact.size
+        if has_pages != enough and _shows_pages(fact.device, world, ledger):
+            enough = has_pages
     if not enough:
         was_observed_late = history.born_ns is None and birth <= history.first_ns <= birth + BIRTH_TOLERANCE_NS
         if small or not was_observed_late or ledger.unexplained_bytes_since_start(process) < MOST_SHARE * fact.size:
@@ -185,4 +193,4 @@ def _write_start_ns(
         return modified  # rewritten, as `latest` is with each save
     # an earlier end is of a previous file with its inode
     earliest_ns = birth if fact.birth_ns is None else birth_and_write_ns(fact, world.clock)[0]
-    return max(earliest_ns, birth, intervals[0].start_ns) if enough else max(earliest_ns, birth)
+    return max(earliest_ns, birth, intervals[0].start_ns if enough and intervals else 0)

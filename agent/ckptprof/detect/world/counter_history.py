@@ -74,9 +74,9 @@ class CounterHistory:
         """Memory used, approximately."""
         return _EMPTY_HISTORY_BYTES + 8 * (self._width + 1) * len(self.times)
 
-    def add(self, at_ns: int, values: tuple[int, ...], unchanged_ns: int = 0) -> None:
+    def add(self, at_ns: int, sample: Sequence[int | None], unchanged_ns: int = 0) -> None:
         """Add a sample; times rise. Until `unchanged_ns`, its previous reading, the counters had not changed."""
-        last = self.last_values
+        last, values = self.last_values, stored(sample)
         if self._wraps:
             values, self._raw = self._unwrapped(values), values
         if last:
@@ -184,6 +184,15 @@ class CounterHistory:
         counts = self.difference(start_ns, end_ns)
         return None if counts is None else (start_ns, end_ns, counts)
 
+    def growth(self, start_ns: int, end_ns: int) -> list[float | None] | None:
+        """Measure the growth of each counter, None for one that is not observed; None: not sampled by then."""
+        measured = self.measure(start_ns, end_ns)
+        return None if measured is None else self.observed(measured[2])
+
+    def observed(self, counts: Sequence[float]) -> list[float | None]:
+        """Values of the counters, None for one that is not observed."""
+        return [None if last >= UNOBSERVED else value for last, value in zip(self.last_values, counts, strict=True)]
+
     def best_rate(self, column: int, before_ns: int | None = None, other_column: int | None = None) -> float | None:
         """Best growth in one second ever, or in seconds that had ended by then; None: there was none.
 
@@ -267,6 +276,11 @@ def interpolated(before: TimedCounters, after: TimedCounters, at_ns: int) -> tup
     return tuple(old + share * (new - old) for old, new in zip(before[1], after[1], strict=True))
 
 
-def value_or_none(value: int) -> int | None:
-    """Value of a history, or None if it was not observed."""
-    return None if value >= UNOBSERVED else value
+def stored(sample: Sequence[int | None]) -> tuple[int, ...]:
+    """Values of a sample as a history stores them."""
+    return tuple(UNOBSERVED if value is None else value for value in sample)
+
+
+def rounded(value: float | None) -> int | None:
+    """Round; None stays None."""
+    return None if value is None else round(value)

@@ -56,6 +56,7 @@ class ProcessInterval(NamedTuple):
     minor_faults: int = 0  # pages mapped from memory; remains after they are unmapped
     major_faults: int = 0  # pages that had to be fetched for a mapping, of whatever file
     grown_bytes: int = 0  # of anonymous memory, since the interval before; negative if it shrank
+    dirtied_bytes: int = 0  # pages of files, and direct writes (write_bytes): none in pipes, sockets and memory
     busy: float = -1.0  # share of one core that the process used; negative: not observed
 
     def transferred(self, *, writes: bool) -> int:
@@ -63,7 +64,7 @@ class ProcessInterval(NamedTuple):
         return self.new_written_bytes if writes else self.read_bytes
 
 
-_ROW, _START = struct.Struct("=13qd"), struct.Struct("=q")  # an interval, and its start
+_ROW, _START = struct.Struct("=14qd"), struct.Struct("=q")  # an interval, and its start
 _WIDTH = len(ProcessInterval._fields)
 
 
@@ -177,7 +178,7 @@ class ProcessHistory:
         wrote = self._dirtied.unreported(at_ns, written, dirtied)
         interval = ProcessInterval(
             start_ns, at_ns, read, wrote, written, called, reads, writes, fetched, resident, minor_faults, major_faults,
-            self._grown_bytes, busy,
+            self._grown_bytes, dirtied, busy,
         )  # fmt: skip
         self._grown_bytes = 0
         self._append(interval)
@@ -238,6 +239,10 @@ class ProcessHistory:
     def returned_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes returned by its read calls in the intervals that overlap a time."""
         return self._sum_between("returned_bytes", start_ns, end_ns)
+
+    def dirtied_bytes(self, start_ns: int, end_ns: int) -> int:
+        """Bytes of dirtied pages and direct writes in the intervals that overlap a time."""
+        return self._sum_between("dirtied_bytes", start_ns, end_ns)
 
     def wrote_bytes(self, start_ns: int, end_ns: int) -> int:
         """Bytes written in the intervals that overlap a time."""

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ckptprof.detect.tolerances import AT_ONCE_NS, LATE_COUNTER_NS, LITTLE_SHARE, MANY, MOST_SHARE
-from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory, value_or_none
+from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import clip, length
 from ckptprof_collectors.samples import CgroupMemory, DirtyPause, ProcessStat
@@ -52,9 +52,8 @@ class ProcessUsage:
         """Ingest one sample; until `unchanged_ns` nothing had changed since the previous one."""
         ticks = stat.user_ticks + stat.system_ticks
         anonymous = max(0, (stat.rss_bytes or 0) - (stat.rss_file_bytes or 0))
-        resident = UNOBSERVED if stat.rss_bytes is None else stat.rss_bytes
         faults = stat.minor_faults, stat.major_faults
-        values = (ticks, stat.user_ticks, *faults, anonymous, resident, stat.threads)
+        values = (ticks, stat.user_ticks, *faults, anonymous, stat.rss_bytes, stat.threads)
         self._stats.touch((stat.pid, stat.start_ticks)).add(at_ns, values, unchanged_ns)
 
     def record_pause(self, at_ns: int, unchanged_ns: int, pause: DirtyPause) -> None:
@@ -132,7 +131,7 @@ class ProcessUsage:
     def resident_growth(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, int, int]] | None:
         """List increases of resident memory in a time as (from, to, bytes); None: not sampled."""
         history = self._stats[process]
-        if not history or value_or_none(history.last_values[_Column.RESIDENT]) is None:
+        if not history or history.last_values[_Column.RESIDENT] >= UNOBSERVED:
             return None
         return _growth(history, _Column.RESIDENT, start_ns, end_ns)
 
@@ -166,7 +165,7 @@ class ProcessUsage:
 
     def _memory(self, process: ProcessKey, start_ns: int, end_ns: int) -> list[tuple[int, tuple[int, ...]]]:
         history = self._stats[process]
-        is_known = history and value_or_none(history.last_values[_Column.RESIDENT]) is not None
+        is_known = history and history.last_values[_Column.RESIDENT] < UNOBSERVED
         return history.samples(start_ns, end_ns) if is_known else []
 
     def pause_totals(self, process: ProcessKey, start_ns: int, end_ns: int) -> tuple[int, int] | None:

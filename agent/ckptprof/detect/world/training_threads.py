@@ -132,9 +132,7 @@ class TrainingThreads:
     def _ingest_time(self, at_ns: int, before_ns: int, time: ThreadTime) -> None:
         thread = self._threads.touch((time.pid, time.start_ticks))
         thread.first_ns = thread.first_ns or at_ns
-        written = UNOBSERVED if time.written_chars is None else time.written_chars
-        read = UNOBSERVED if time.read_chars is None else time.read_chars
-        sample = (time.on_cpu_ns + time.waited_ns, time.slices, written, read)
+        sample = (time.on_cpu_ns + time.waited_ns, time.slices, time.written_chars, time.read_chars)
         ran_ns = sample[0] - thread.times.last_values[0] if thread.times else 0
         was_read = ran_ns <= at_ns - before_ns  # else it ran before that, too, so it was not read then
         thread.times.add(at_ns, sample, before_ns if was_read else 0)

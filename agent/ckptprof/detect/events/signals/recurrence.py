@@ -12,6 +12,7 @@ from ckptprof.detect.events.grouping import is_file_series
 from ckptprof.detect.events.signal_values import SignalMatch
 from ckptprof.detect.tolerances import AT_ONCE_NS, FEW, HEADER_BYTES, is_similar_size
 from ckptprof.detect.world.host.known_folders import parent_folder
+from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.frameworks.name_words import NUMBERED_PIECE
 
 _MAX_RECURRENCES = 2  # more recurrences count no more
@@ -123,9 +124,19 @@ def _continues_numbering(event: EventContext) -> bool:
         return False
     if sum(1 for path in own if NUMBERED_PIECE.search(path.rpartition("/")[2])) * 2 > len(own):
         return True
-    if len(frozenset(event.processes).union(*(earlier.processes for earlier in event.series))) == 1:
+    if _has_one_writer(event):
         return False  # one process may number its states consecutively
     return _is_nameless(event) and _has_next_numbers(own, before)
+
+
+def _has_one_writer(event: EventContext) -> bool:
+    """Return True if one process wrote its series, or forked a child for each, which ended before the next wrote."""
+    jobs, ended, own = event.world.jobs, event.world.ended, frozenset(event.processes)
+    earlier = frozenset[ProcessKey]().union(*(one.processes for one in event.series)) - own
+    known = [one for one in earlier if jobs.info(one) is not None]  # the others ended long ago
+    makers, start_ns = {jobs.rank_process(one) for one in (*own, *known)}, event.start_ns
+    are_over = all(ended.get(one, start_ns) < start_ns for one in known)
+    return len(makers) == 1 and are_over and (not earlier or makers.isdisjoint(own))
 
 
 def _has_next_numbers(own: set[str], before: set[str]) -> bool:

@@ -6,13 +6,7 @@ from collections.abc import Collection, Iterable
 from enum import IntEnum
 from typing import NamedTuple
 
-from ckptprof.detect.world.counter_history import (
-    MAX_HISTORY_BYTES,
-    UNOBSERVED,
-    CounterHistories,
-    CounterHistory,
-    value_or_none,
-)
+from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES, UNOBSERVED, CounterHistories, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof_collectors.samples import TcpSample
@@ -66,13 +60,12 @@ class ConnectionCounters:
                 one.bytes_acked, one.bytes_received, one.busy_us, one.rwnd_limited_us, one.sndbuf_limited_us,
                 one.bytes_retrans, one.rtt_us, one.min_rtt_us, one.sockets,
             )  # fmt: skip
-            values = tuple(UNOBSERVED if value is None else value for value in counters)
             if one.is_new:
                 self._histories.pop(endpoint, None)
                 if before_ns:
-                    sums = (0 if value < UNOBSERVED else UNOBSERVED for value in values[: _Column.RTT])
-                    self._histories.touch(endpoint).add(before_ns, (*sums, UNOBSERVED, UNOBSERVED, 0))
-            self._histories.touch(endpoint).add(samples.at_ns, values, before_ns)
+                    sums = (None if value is None else 0 for value in counters[: _Column.RTT])
+                    self._histories.touch(endpoint).add(before_ns, (*sums, None, None, 0))
+            self._histories.touch(endpoint).add(samples.at_ns, counters, before_ns)
 
     @property
     def retained_bytes(self) -> int:
@@ -114,11 +107,9 @@ def _traffic(history: CounterHistory, start_ns: int, end_ns: int) -> ConnectionT
         return None
     from_ns, to_ns, counts = measured
     samples = [values for at_ns, values in history.samples(from_ns, to_ns) if from_ns < at_ns <= to_ns]
-    rounds = [value for values in samples if (value := value_or_none(values[_Column.RTT])) is not None]
-    shortest = [value for values in samples if (value := value_or_none(values[_Column.MIN_RTT])) is not None]
-    observed = [
-        None if value_or_none(last) is None else value for last, value in zip(history.last_values, counts, strict=True)
-    ]
+    rounds = [values[_Column.RTT] for values in samples if values[_Column.RTT] < UNOBSERVED]
+    shortest = [values[_Column.MIN_RTT] for values in samples if values[_Column.MIN_RTT] < UNOBSERVED]
+    observed = history.observed(counts)
     return ConnectionTraffic(
         sent_bytes=counts[_Column.ACKED],
         received_bytes=counts[_Column.RECEIVED],

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
-from ckptprof.detect.world.counter_history import UNOBSERVED, CounterHistories, CounterHistory, value_or_none
+from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory, rounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import DeviceMeasure
 from ckptprof.model import DeviceShare
@@ -62,8 +62,7 @@ class DeviceCounters:
         for disk in samples.by_kind(DiskSample):
             values = (
                 disk.read_ios, disk.read_sectors, disk.read_ms, disk.write_ios, disk.write_sectors, disk.write_ms,
-                disk.io_ms, disk.weighted_ms, UNOBSERVED if disk.discard_ios is None else disk.discard_ios,
-                UNOBSERVED if disk.flush_ios is None else disk.flush_ios,
+                disk.io_ms, disk.weighted_ms, disk.discard_ios, disk.flush_ios,
             )  # fmt: skip
             self._histories.touch(disk.device).add(samples.at_ns, values, unchanged_ns)
         for limit in samples.by_kind(ThrottleInfo):
@@ -108,10 +107,8 @@ class DeviceCounters:
         if measured is None:
             return None
         start_ns, end_ns, counts = measured
-        (
-            read_ios, read_sectors, read_ms, write_ios, write_sectors, write_ms, io_ms, weighted_ms, discard_ios,
-            flush_ios,
-        ) = counts  # fmt: skip
+        read_ios, read_sectors, read_ms, write_ios, write_sectors, write_ms, io_ms, weighted_ms, *_ = counts
+        *_, discard_ios, flush_ios = history.observed(counts)
         seconds = (end_ns - start_ns) / NS
         column, requests = _WRITES if writes else _READS
         best, best_requests = history.best_rate(column), history.best_rate(column, other_column=requests)
@@ -127,8 +124,8 @@ class DeviceCounters:
             written_bytes=round(write_sectors * SECTOR_BYTES),
             reads=round(read_ios),
             writes=round(write_ios),
-            flushes=None if value_or_none(history.last_values[_Column.FLUSHES]) is None else round(flush_ios),
-            discards=None if value_or_none(history.last_values[_Column.DISCARDS]) is None else round(discard_ios),
+            flushes=rounded(flush_ios),
+            discards=rounded(discard_ios),
             busy_seconds=min(seconds, io_ms / 1000),
             mean_queue=weighted_ms / 1000 / seconds,
             read_wait_seconds=read_ms / 1000 / read_ios if read_ios >= 1 else None,

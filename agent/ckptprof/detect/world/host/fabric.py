@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 from msgspec.structs import replace
 
-from ckptprof.detect.world.counter_history import SECOND_NS, UNOBSERVED, CounterHistories, CounterHistory
+from ckptprof.detect.world.counter_history import SECOND_NS, UNOBSERVED, CounterHistories, CounterHistory, rounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import LinkMeasure
 from ckptprof_collectors.samples import RdmaSample, WireSample
@@ -35,9 +36,9 @@ class FabricCounters:
                 one.rx_bytes, one.tx_bytes, one.tx_wait_ticks, one.tx_discards, one.cnp_handled, one.ecn_marked,
                 sum(orders) if orders else None, one.ack_timeouts,
             )  # fmt: skip
-            self._ports.touch(one.port).add(samples.at_ns, _stored(*counters), samples.unchanged_ns("rdma"))
+            self._ports.touch(one.port).add(samples.at_ns, counters, samples.unchanged_ns("rdma"))
         for wire in samples.by_kind(WireSample):
-            counted = _stored(wire.rx_bytes, wire.tx_bytes, wire.rx_pauses, wire.tx_pauses, wire.tx_discards)
+            counted = wire.rx_bytes, wire.tx_bytes, wire.rx_pauses, wire.tx_pauses, wire.tx_discards
             self._wires.touch(wire.interface).add(samples.at_ns, counted, samples.unchanged_ns("wires"))
 
     def forget(self, name: str) -> None:
@@ -50,7 +51,8 @@ class FabricCounters:
         if link.name in self._ports:
             enriched = _with_port_counters(link, self._ports[link.name], start_ns, end_ns, writes=writes)
             wire = self._wires.get(link.interface) if link.interface is not None else None
-            return enriched if wire is None else _with_pauses(enriched, wire, start_ns, end_ns)
+            added = None if wire is None else wire.growth(start_ns, end_ns)
+            return enriched if added is None else _with_pauses(enriched, added)
         if link.name in self._wires:
             return _with_wire_counters(link, self._wires[link.name], start_ns, end_ns, writes=writes)
         return link
@@ -59,7 +61,7 @@ class FabricCounters:
 def _with_port_counters(
     link: LinkMeasure, history: CounterHistory, start_ns: int, end_ns: int, *, writes: bool
 ) -> LinkMeasure:
-    added = _added(history, start_ns, end_ns)
+    added = history.growth(start_ns, end_ns)
     if added is None:
         return link
     wait, sent = added[_Port.WAIT], added[_Port.SENT]
@@ -69,42 +71,35 @@ def _with_port_counters(
     return replace(
         link,
         wait_share=share,
-        discards=_rounded(added[_Port.DISCARDS]),
-        congestion_notifications=_rounded(added[_Port.NOTIFICATIONS]),
-        marked_packets=_rounded(added[_Port.MARKED]),
-        out_of_sequence=_rounded(added[_Port.SEQUENCE]),
-        ack_timeouts=_rounded(added[_Port.TIMEOUTS]),
+        discards=rounded(added[_Port.DISCARDS]),
+        congestion_notifications=rounded(added[_Port.NOTIFICATIONS]),
+        marked_packets=rounded(added[_Port.MARKED]),
+        out_of_sequence=rounded(added[_Port.SEQUENCE]),
+        ack_timeouts=rounded(added[_Port.TIMEOUTS]),
         before_bytes_per_second=_rate_before(history, _Port.SENT if writes else _Port.RECEIVED, start_ns),
     )
 
 
-def _with_pauses(link: LinkMeasure, history: CounterHistory, start_ns: int, end_ns: int) -> LinkMeasure:
-    added = _added(history, start_ns, end_ns)
-    if added is None:
-        return link
+def _with_pauses(link: LinkMeasure, added: Sequence[float | None]) -> LinkMeasure:
     return replace(
         link,
-        pauses_received=_rounded(added[_Wire.PAUSES_RECEIVED]),
-        pauses_sent=_rounded(added[_Wire.PAUSES_SENT]),
-        discards=link.discards if link.discards is not None else _rounded(added[_Wire.DISCARDS]),
+        pauses_received=rounded(added[_Wire.PAUSES_RECEIVED]),
+        pauses_sent=rounded(added[_Wire.PAUSES_SENT]),
+        discards=link.discards if link.discards is not None else rounded(added[_Wire.DISCARDS]),
     )
 
 
 def _with_wire_counters(
     link: LinkMeasure, history: CounterHistory, start_ns: int, end_ns: int, *, writes: bool
 ) -> LinkMeasure:
-    added = _added(history, start_ns, end_ns)
+    added = history.growth(start_ns, end_ns)
     if added is None:
         return link
     column = _Wire.SENT if writes else _Wire.RECEIVED
-    received, sent = added[_Wire.RECEIVED], added[_Wire.SENT]
     enriched = replace(
-        link,
-        wire_received_bytes=_rounded(received),
-        wire_sent_bytes=_rounded(sent),
-        pauses_received=_rounded(added[_Wire.PAUSES_RECEIVED]),
-        pauses_sent=_rounded(added[_Wire.PAUSES_SENT]),
-        discards=_rounded(added[_Wire.DISCARDS]),
+        _with_pauses(link, added),
+        wire_received_bytes=rounded(added[_Wire.RECEIVED]),
+        wire_sent_bytes=rounded(added[_Wire.SENT]),
         before_bytes_per_second=_rate_before(history, column, start_ns),
     )
     if (added[column] or 0) <= _BYPASS_FACTOR * (link.sent_bytes if writes else link.received_bytes):
@@ -118,14 +113,6 @@ def _with_wire_counters(
     )
 
 
-def _added(history: CounterHistory, start_ns: int, end_ns: int) -> list[float | None] | None:
-    """Growth of each counter, None for missing ones; None: not sampled by then."""
-    measured = history.measure(start_ns, end_ns)
-    if measured is None:
-        return None
-    return [None if last >= UNOBSERVED else value for last, value in zip(history.last_values, measured[2], strict=True)]
-
-
 def _rate_before(history: CounterHistory, column: int, start_ns: int) -> float | None:
     """Rate in the ten seconds before a time; None: less than half of them was sampled."""
     since_ns = max(history.first_ns, start_ns - _BEFORE_NS)
@@ -133,11 +120,3 @@ def _rate_before(history: CounterHistory, column: int, start_ns: int) -> float |
     if added is None or history.last_values[column] >= UNOBSERVED:
         return None
     return added[column] * SECOND_NS / (start_ns - since_ns)
-
-
-def _stored(*values: int | None) -> tuple[int, ...]:
-    return tuple(UNOBSERVED if value is None else value for value in values)
-
-
-def _rounded(value: float | None) -> int | None:
-    return None if value is None else round(value)

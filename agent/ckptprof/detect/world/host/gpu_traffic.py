@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
-from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES, UNOBSERVED, CounterHistories, CounterHistory
+from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES, CounterHistories, CounterHistory, rounded
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.measures import GpuDirectMeasure
@@ -64,8 +64,7 @@ class GpuDirectHistory:
                 self._users[scan.pid, scan.start_ticks] = None
         for one in samples.by_kind(GpuDirectSample):
             self.last_sample = one
-            counters = (getattr(one, name) for name in _GPUDIRECT_COUNTERS)
-            values = tuple(UNOBSERVED if value is None else value for value in counters)
+            values = [getattr(one, name) for name in _GPUDIRECT_COUNTERS]
             self._history.add(samples.at_ns, values, samples.unchanged_ns("gpudirect"))
 
     def is_used_by(self, process: ProcessKey) -> bool:
@@ -74,8 +73,7 @@ class GpuDirectHistory:
 
     def measure(self, start_ns: int, end_ns: int) -> GpuDirectMeasure | None:
         """Growth of the driver's counters in a time; None: no driver, or not sampled."""
-        measured = self._history.measure(start_ns, end_ns)
-        if measured is None or self.last_sample is None or self.last_sample.driver is None:
+        added = self._history.growth(start_ns, end_ns)
+        if added is None or self.last_sample is None or self.last_sample.driver is None:
             return None
-        each = zip(_GPUDIRECT_COUNTERS, self._history.last_values, measured[2], strict=True)
-        return GpuDirectMeasure(**{name: None if last >= UNOBSERVED else round(added) for name, last, added in each})
+        return GpuDirectMeasure(**dict(zip(_GPUDIRECT_COUNTERS, map(rounded, added), strict=True)))

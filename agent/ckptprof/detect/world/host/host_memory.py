@@ -24,7 +24,7 @@ class HostMemoryHistory:
             sample.psi_memory_some_us, sample.psi_memory_full_us,
             sample.shared_bytes, sample.locked_bytes,
         )  # fmt: skip
-        self._history.add(at_ns, tuple(UNOBSERVED if value is None else value for value in values))
+        self._history.add(at_ns, values)
 
     def between(self, start_ns: int, end_ns: int) -> MemoryMeasure | None:
         """Measure memory in a time, samples around it included; None: not sampled."""

@@ -16,6 +16,8 @@ from ckptprof.detect.world.counter_history import (
     UNOBSERVED,
     CounterHistories,
     CounterHistory,
+    rounded,
+    stored,
 )
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.measures import MountMeasure, OperationMeasure, ServerMeasure
@@ -83,7 +85,7 @@ class RemoteClientCounters:
                 one.read_bytes, one.written_bytes, one.direct_read_bytes, one.direct_written_bytes, one.wire_read_bytes,
                 one.wire_written_bytes, one.delays, one.sends, one.backlog, one.in_use,
             )  # fmt: skip
-            self._totals.touch(device).add(context.at_ns, _stored(totals), context.before_ns)
+            self._totals.touch(device).add(context.at_ns, totals, context.before_ns)
             for target, operation in _operations(one):
                 context.add(self._operations, _CounterKey(device, target, operation.kind), _counts(operation))
             for place in one.targets:
@@ -114,7 +116,7 @@ class RemoteClientCounters:
     def enrich(self, measure: MountMeasure, mount: MountInfo, start_ns: int, end_ns: int) -> MountMeasure:
         """Add to a mount what its client did in a time, if that was observed."""
         device = mount.major, mount.minor
-        last, totals = self._last.get(device), _added(self._totals[device], start_ns, end_ns)
+        last, totals = self._last.get(device), self._totals[device].growth(start_ns, end_ns)
         if last is None or totals is None or not _is_known_at(self._totals[device], start_ns, end_ns):
             return measure
         kinds = self._by_kind(last, start_ns, end_ns)
@@ -125,16 +127,16 @@ class RemoteClientCounters:
             measure,
             client=last.client,
             transport=last.transport,
-            read_bytes=_rounded(totals[_Total.READ]),
-            written_bytes=_rounded(totals[_Total.WRITTEN]),
-            direct_read_bytes=_rounded(totals[_Total.DIRECT_READ]),
-            direct_written_bytes=_rounded(totals[_Total.DIRECT_WRITTEN]),
-            wire_read_bytes=_rounded(totals[_Total.WIRE_READ]),
-            wire_written_bytes=_rounded(totals[_Total.WIRE_WRITTEN]),
+            read_bytes=rounded(totals[_Total.READ]),
+            written_bytes=rounded(totals[_Total.WRITTEN]),
+            direct_read_bytes=rounded(totals[_Total.DIRECT_READ]),
+            direct_written_bytes=rounded(totals[_Total.DIRECT_WRITTEN]),
+            wire_read_bytes=rounded(totals[_Total.WIRE_READ]),
+            wire_written_bytes=rounded(totals[_Total.WIRE_WRITTEN]),
             requested_seconds=requested_seconds,
             late_share=late_share,
             operations=tuple(operations[:FEW]),
-            delays=_rounded(totals[_Total.DELAYS]),
+            delays=rounded(totals[_Total.DELAYS]),
             connections=last.connections,
             slots=last.slots,
             backlog_mean=_mean(totals[_Total.BACKLOG], totals[_Total.SENDS]),
@@ -149,7 +151,7 @@ class RemoteClientCounters:
         found: dict[str, _Added] = {}
         for target, operation in _operations(last):
             row = _CounterKey((last.major, last.minor), target, operation.kind)
-            counts = _added(self._operations[row], start_ns, end_ns)
+            counts = self._operations[row].growth(start_ns, end_ns)
             if counts is not None and counts[_Operation.COUNT]:
                 found[row.kind] = _sum_added(found[row.kind], counts) if row.kind in found else counts
         return found
@@ -158,22 +160,22 @@ class RemoteClientCounters:
         for place in last.targets:
             row = _CounterKey((last.major, last.minor), place.name)
             history, sums = self._targets[row], _ZERO_ADDED
-            added = _added(history, start_ns, end_ns)
+            added = history.growth(start_ns, end_ns)
             if added is None:
                 continue
             for operation in place.operations:
-                counts = _added(self._operations[row._replace(kind=operation.kind)], start_ns, end_ns)
+                counts = self._operations[row._replace(kind=operation.kind)].growth(start_ns, end_ns)
                 sums = sums if counts is None else _sum_added(sums, counts)
             duration_us = sums[_Operation.SERVER] if sums[_Operation.SERVER] is not None else sums[_Operation.TOTAL]
             yield ServerMeasure(
                 name=place.name,
                 address=place.address,
                 state=place.state,
-                read_bytes=_rounded(added[_Target.READ]),
-                written_bytes=_rounded(added[_Target.WRITTEN]),
-                operations=_rounded(sums[_Operation.COUNT]) if place.operations else None,
+                read_bytes=rounded(added[_Target.READ]),
+                written_bytes=rounded(added[_Target.WRITTEN]),
+                operations=rounded(sums[_Operation.COUNT]) if place.operations else None,
                 seconds=_mean(duration_us, sums[_Operation.COUNT], _US),
-                timeouts=_rounded(added[_Target.TIMEOUTS]),
+                timeouts=rounded(added[_Target.TIMEOUTS]),
                 in_flight=None if place.in_flight is None else history.largest(_Target.IN_FLIGHT, start_ns, end_ns),
                 slots=place.slots,
                 gauges=dict(place.gauges) or None,
@@ -182,7 +184,7 @@ class RemoteClientCounters:
     def _counters(self, last: ClientSample, start_ns: int, end_ns: int) -> dict[str, int]:
         found = {}
         for name in last.counters:
-            added = _added(self._further[_CounterKey((last.major, last.minor), kind=name)], start_ns, end_ns)
+            added = self._further[_CounterKey((last.major, last.minor), kind=name)].growth(start_ns, end_ns)
             if added is not None and added[0] is not None:
                 found[name] = round(added[0])
         return found
@@ -213,7 +215,7 @@ class _SampleContext(NamedTuple):
 
     def add(self, rows: CounterHistories[_CounterKey], row: _CounterKey, counters: Sequence[int | None]) -> None:
         """Add values to the history of a row; a row missing in the previous sample was zero then."""
-        values, existing = _stored(counters), rows.get(row)
+        values, existing = stored(counters), rows.get(row)
         if (
             existing is not None and existing.last_values == values
         ):  # most of hundreds are idle: the last sample remains valid
@@ -222,7 +224,7 @@ class _SampleContext(NamedTuple):
         is_new = existing is None and self.previous is not None and not _has_row(self.previous, row)
         history = rows.touch(row)
         if is_new and self.before_ns < self.at_ns:
-            history.add(self.before_ns, _stored([None if value is None else 0 for value in counters]))
+            history.add(self.before_ns, [None if value is None else 0 for value in counters])
         history.add(self.at_ns, values, self.before_ns)
 
 
@@ -249,18 +251,6 @@ def _counts(one: ClientOperation) -> tuple[int | None, ...]:
     )  # fmt: skip
 
 
-def _stored(counters: Sequence[int | None]) -> tuple[int, ...]:
-    return tuple(UNOBSERVED if value is None else value for value in counters)
-
-
-def _added(history: CounterHistory, start_ns: int, end_ns: int) -> _Added | None:
-    """Growth of each counter, None for missing ones; None: not sampled by then."""
-    measured = history.measure(start_ns, end_ns)
-    if measured is None:
-        return None
-    return [None if last >= UNOBSERVED else value for last, value in zip(history.last_values, measured[2], strict=True)]
-
-
 def _is_known_at(history: CounterHistory, start_ns: int, end_ns: int) -> bool:
     """Whether the counters at the first time are known: not after a pause of sampling in which they rose."""
     (before_ns, before), (after_ns, after) = (around := history.samples(start_ns, start_ns))[0], around[-1]
@@ -282,15 +272,15 @@ def _operation(kind: str, counts: _Added) -> OperationMeasure:
         retransmissions = max(0.0, retransmissions - count)
     return OperationMeasure(
         kind=kind,
-        count=_rounded(count) or 0,
+        count=rounded(count) or 0,
         seconds=_mean(counts[_Operation.TOTAL], count, _US),
         queue_seconds=_mean(counts[_Operation.QUEUE], count, _US),
         server_seconds=_mean(counts[_Operation.SERVER], count, _US),
-        sent_bytes=_rounded(counts[_Operation.SENT]),
-        received_bytes=_rounded(counts[_Operation.RECEIVED]),
-        retransmissions=_rounded(retransmissions),
-        timeouts=_rounded(counts[_Operation.TIMEOUTS]),
-        errors=_rounded(counts[_Operation.ERRORS]),
+        sent_bytes=rounded(counts[_Operation.SENT]),
+        received_bytes=rounded(counts[_Operation.RECEIVED]),
+        retransmissions=rounded(retransmissions),
+        timeouts=rounded(counts[_Operation.TIMEOUTS]),
+        errors=rounded(counts[_Operation.ERRORS]),
     )
 
 
@@ -311,7 +301,3 @@ def _written(values: Sequence[int]) -> int:
 
 def _mean(total: float | None, count: float | None, unit: float = 1.0) -> float | None:
     return None if total is None or not count else total / count / unit
-
-
-def _rounded(value: float | None) -> int | None:
-    return None if value is None else round(value)
