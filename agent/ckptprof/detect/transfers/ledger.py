@@ -197,7 +197,7 @@ class Ledger:
     def unexplained_pages(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
         """Return the bytes of pages that a process dirtied between two times in excess of its known transfers."""
         dirtied = self._histories[process].dirtied_bytes(start_ns, end_ns)
-        return dirtied - self._writes_of(process).explained.between((start_ns, end_ns))
+        return dirtied - self._of(process, writes=True).explained.between((start_ns, end_ns))
 
     def unexplained_bytes_since_start(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life in excess of its known transfers."""
