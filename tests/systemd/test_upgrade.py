@@ -37,7 +37,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     quietly(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", old / "dist", old)
     fetch(root, *(old / "dist").glob("*.whl"))
     pip = "/opt/ckptprof/bin/pip install --quiet --no-index --find-links=/wheels"
-    inside(root, f"python3 -m venv /opt/ckptprof; {pip} 'ckptprof<0.1.1'")
+    inside(root, f"python3 -m venv /opt/ckptprof; {pip} ckptprof==0.1.0.dev0")
     with booted(root) as machine:
         yield machine
     assert machine.leftovers() == []
