@@ -136,7 +136,7 @@ def _has_one_writer(event: EventContext) -> bool:
     known = [one for one in earlier if jobs.info(one) is not None]  # the others ended long ago
     makers, start_ns = {jobs.rank_process(one) for one in (*own, *known)}, event.start_ns
     are_over = all(ended.get(one, start_ns) < start_ns for one in known)
-    return len(makers) == 1 and are_over and (not earlier or makers.isdisjoint(own))
+    return len(own) == len(makers) == 1 and are_over and (not earlier or makers.isdisjoint(own))
 
 
 def _has_next_numbers(own: set[str], before: set[str]) -> bool:
