@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
 
 from ckptprof.detect.tolerances import (
     FEW,
@@ -34,7 +33,8 @@ def find_unobserved_reads(
     found: list[Transfer] = []
     known: _ExplainedTransfers | None = None
     ledger: Ledger | None = None
-    for opening in openings:
+    heard = list(openings)
+    for number, opening in enumerate(heard):
         is_due = not opening.is_attributed and now_ns - opening.opened_ns >= POLL_INTERVAL_NS
         if not is_due or opening.was_written or opening.size < SIGNIFICANT_BYTES:
             continue
@@ -47,7 +47,13 @@ def find_unobserved_reads(
             readers.update(process for process in world.histories if world.may_restore(process))
         ledger = ledger or Ledger(world.histories, openings, [*explained, *found])
         reader = _find_reader(opening, readers, world, ledger)
-        if reader is not None and _were_read(_alike(opening, reader, world, openings, known), readers, ledger):
+        if reader is None:
+            continue
+        near = (
+            one for one in heard[max(0, number - FEW) : number + FEW + 1]
+            if not _is_explained(one, known.of_file[one.file], openings)
+        )  # fmt: skip
+        if _were_read(_alike(opening, near, reader, world), readers, ledger):
             found.append(reader)
             known.add(reader)
             ledger.add(reader)
@@ -108,20 +114,17 @@ def _find_reader(opening: FileOpening, readers: Iterable[ProcessKey], world: Wor
     return None
 
 
-def _alike(
-    opening: FileOpening, reader: Transfer, world: World, openings: FileOpenings, known: _ExplainedTransfers
-) -> list[FileOpening]:
-    """Return this and what else was open in the same intervals of the counters, as large, and without a known reader.
+def _alike(opening: FileOpening, near: Iterable[FileOpening], reader: Transfer, world: World) -> list[FileOpening]:
+    """Return those that were open in the same intervals of the counters, and are as large.
 
     Not what was open for too short a time, unless this was, too.
     """
     around = world.histories[reader.process].between(reader.first_ns - STAMP_TOLERANCE_NS, reader.last_ns)
     first_ns, last_ns = min(reader.first_ns, around[0].start_ns), max(reader.last_ns, around[-1].end_ns)
     return [
-        other for other in takewhile(lambda one: one.opened_ns >= first_ns - POLL_INTERVAL_NS, reversed(openings))
+        other for other in near
         if other.opened_ns <= last_ns and first_ns <= (other.closed_ns or 0) and not other.was_written
         and other.size >= WHOLE_SHARE * opening.size and other.may_read_whole >= opening.may_read_whole
-        and not _is_explained(other, known.of_file[other.file], openings)
     ]  # fmt: skip
 
 
