@@ -154,8 +154,8 @@ def test_a_quota_is_respected_and_told(tmp_path: Path) -> None:
     rows = {one["id"]: one for one in said["measures"]}
 
     assert not said["complete"]
-    assert rows["write-direct-many"]["ended"] == "full"
-    assert 0 < rows["write-direct-many"]["transferred_bytes"] <= 4 << 20
+    assert rows["write-direct-many"]["ended"] == "full"  # without a byte, while Btrfs still counts a deleted file
+    assert all((row["transferred_bytes"] or 0) <= 4 << 20 for row in rows.values() if row["ended"] == "full")
     assert "the quota is exceeded" in {one["missing"] for one in said["measures"]}
     assert left == []
 
