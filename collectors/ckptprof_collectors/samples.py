@@ -873,6 +873,7 @@ class SamplerHealth(msgspec.Struct, frozen=True, array_like=True, tag="health"):
     starved_ns: int | None = None  # lateness of the ticks that were a quarter of a second late
     abandoned: int | None = None  # gauge: py-spy and driver queries that do not end
     left_out: dict[str, int] | None = None  # by kind of work: how often it was due, and was not done: the CPU budget
+    lost_folder_events: int | None = None  # too many deletions, or a full queue of inotify
 
 
 Sample = (

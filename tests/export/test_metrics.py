@@ -191,7 +191,7 @@ def series_of(metric_families: Iterable[Metric]) -> Series:
 
 _HEALTH: tuple[Any, ...] = (
     10, 1, 1_500_000, 0, 250_000_000, 1 << 20, 3, 40, {"disks": 1_000_000}, {"nics": 1}, 1, 2, 3 * 10**8, 1,
-    {"stacks": 2},
+    {"stacks": 2}, 4,
 )  # fmt: skip
 
 

@@ -46,14 +46,13 @@ SAMPLER = (
     ),
     _SAMPLER_GAUGE("sampler_hung_lookups", "File lookups that do not return.", lambda s: s.hung_lookups),
     _SAMPLER_GAUGE(
-        "sampler_abandoned",
-        "py-spy runs and GPU driver queries that do not end when killed.",
-        lambda s: s.abandoned,
+        "sampler_abandoned", "py-spy runs and GPU driver queries that do not end when killed.", lambda s: s.abandoned
     ),
     _SAMPLER(
-        "sampler_refused_lookups_total",
-        "File lookups, stack samples and deletions left out: too many, or too expensive.",
-        lambda s: s.refused_lookups,
+        "sampler_refused_lookups_total", "Lookups and stack samples left out: too many.", lambda s: s.refused_lookups
+    ),
+    _SAMPLER(
+        "sampler_lost_folder_events_total", "Events lost in watched folders: too many.", lambda s: s.lost_folder_events
     ),
     _SAMPLER(
         "sampler_starved_seconds_total",

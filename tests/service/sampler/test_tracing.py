@@ -214,7 +214,7 @@ def test_a_trace_that_fails_is_given_up_and_that_is_said_once(
     health_before = one.sampler.health()
     assert health_before.faults == {"trace": 1}
     one.sampler._folders._events.lost += 3  # type: ignore[union-attr]  # inotify is there
-    assert one.sampler.health().refused_lookups == (health_before.refused_lookups or 0) + 3
+    assert one.sampler.health().lost_folder_events == (health_before.lost_folder_events or 0) + 3
 
 
 def test_who_moves_much_is_watched_at_once(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:

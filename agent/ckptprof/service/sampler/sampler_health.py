@@ -75,8 +75,9 @@ class HealthCounters:
             read_ns=dict(self._read_ns),
             faults=dict(self._faults),
             hung_lookups=len(WORKERS.hung_domains()) + len(BLOCKING_PROCESSES),
-            refused_lookups=WORKERS.refused + sampling.missed + lost,
+            refused_lookups=WORKERS.refused + sampling.missed,
             starved_ns=self._starved_ns,
             abandoned=ABANDONED.count(),
             left_out=governor.left_out | {"files": sum(one.refused for one in population.others.values())},
+            lost_folder_events=lost,
         )
