@@ -140,14 +140,14 @@ def test_a_start_that_uses_cpu_time_is_no_silence(sampler: Piped, monkeypatch: p
         wait_until(lambda: loop.poll(0.02))
 
 
-def test_after_its_first_message_a_silent_sampler_is_lost_however_busy(
-    sampler: Piped, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An endless loop of ours is no start."""
+@pytest.mark.parametrize("message", [pack(HEADER), b""])
+def test_an_endless_loop_of_ours_is_no_start(sampler: Piped, monkeypatch: pytest.MonkeyPatch, message: bytes) -> None:
+    """After its first message, or after a long start without one, a silent sampler is lost however busy it is."""
     monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(looping, "START_SECONDS", looping.START_SECONDS if message else 0.1)
     loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
     sampler.cpu_ticks = count(1.0)
-    os.write(sampler.write_fd, pack(HEADER))
+    os.write(sampler.write_fd, message)
 
     with pytest.raises(SamplerLostError, match="no message"):
         wait_until(lambda: loop.poll(0.02))

@@ -13,6 +13,7 @@ from ckptprof.service.recorder.samplerprocess import SamplerProcess
 from ckptprof.service.recorder.signals import CaughtSignal, SignalTrap
 
 HOUSEKEEPING_SECONDS = 1.0
+START_SECONDS = 90.0  # until its first message a sampler may compute for so long
 SILENCE_SECONDS = 20.0  # a sampler without a message for so long hangs: it sends one at least every five seconds
 GRACE_SECONDS = 0.5  # one Ctrl-C or `timeout` may arrive as two signals: only a later one means haste
 REST_SECONDS = 0.25  # between two reads of more frequent frames: a wake-up costs more than a frame
@@ -34,7 +35,7 @@ class Loop:
         self._trap = trap
         self._on_message = on_message
         self.silent_seconds = self._cpu_seconds = 0.0  # while it starts only waits without CPU time are silent
-        self._is_starting = True
+        self._starting_seconds = START_SECONDS  # left
         self._waiting: Iterator[Header | Frame] | None = None  # received, not processed yet
         self._last_housekeeping = 0.0
         self._rest_seconds = REST_SECONDS
@@ -57,8 +58,10 @@ class Loop:
             self._read()
         elif not self.has_ended:
             # Only the time waited for counts: after Ctrl-Z or a pause of the machine only the clock has advanced
-            self.silent_seconds += min(time.monotonic() - started, timeout_seconds)
-            cpu_seconds = self.sampler.cpu_seconds() if self._is_starting else 0.0
+            waited_seconds = min(time.monotonic() - started, timeout_seconds)
+            self.silent_seconds += waited_seconds
+            self._starting_seconds -= waited_seconds
+            cpu_seconds = self.sampler.cpu_seconds() if self._starting_seconds > 0 else 0.0
             if cpu_seconds > self._cpu_seconds:  # on a slow or crowded host the start takes longer
                 self.silent_seconds, self._cpu_seconds = 0.0, cpu_seconds
             if self.silent_seconds > SILENCE_SECONDS:
@@ -66,7 +69,7 @@ class Loop:
         return self._trap.pop_all() if self._trap is not None and trap_fd in readable else []
 
     def _read(self) -> None:
-        self.silent_seconds, self._is_starting = 0.0, False
+        self.silent_seconds = self._starting_seconds = 0.0
         read_at, self._read_at = self._read_at, time.monotonic()
         is_often = self._read_at - read_at < 1.5 * self._rest_seconds
         self._waiting = self.sampler.read()
