@@ -187,9 +187,10 @@ def _readable(restore: Checkpoint, name: str) -> tuple[str, ...]:
 
 def _restarts(job: _Job, lives: LivesOf) -> list[_Life]:
     found: list[_Life] = []
+    restored = {pid for one, _ in job.starts if one.kind is Kind.RESTORE for pid in _pids(one)}
     for event, save in job.starts:
         before = found[-1] if found else None
-        next_save = _next_save(job, event, lives)
+        next_save = _next_save(job.saves, restored, event, lives)
         if before is not None and before.pids & _pids(event):
             if before.next_save is next_save:  # its second part
                 found[-1] = replace(before, events=(*before.events, event), save=save)
@@ -213,10 +214,9 @@ def _restarts(job: _Job, lives: LivesOf) -> list[_Life]:
     return found
 
 
-def _next_save(job: _Job, event: Checkpoint, lives: LivesOf) -> Checkpoint | None:
-    """Return the first save by the processes of an event, or, while they live, by processes without a restore."""
-    restored = {pid for one, _ in job.starts if one.kind is Kind.RESTORE for pid in _pids(one)}
-    later = [one for one in job.saves if one.start_ns >= event.start_ns]
+def _next_save(saves: Sequence[Checkpoint], restored: set[int], event: Checkpoint, lives: LivesOf) -> Checkpoint | None:
+    """Return the first save by the processes of an event, or, while they live, by those that have not `restored`."""
+    later = [one for one in saves if one.start_ns >= event.start_ns]
     own = next((one for one in later if _pids(one) & _pids(event)), None)
     other = next((one for one in later if restored.isdisjoint(_pids(one))), None)
     if other is None or (own is not None and own.start_ns <= other.start_ns):
