@@ -206,21 +206,6 @@ def delay_accounting(fs: KernelFs) -> Check:
     return Check("delay-accounting", "note", text, remedies.setting("kernel.task_delayacct", "1"))
 
 
-def udev(run: Path) -> Check:
-    """Check for a udev daemon."""
-    if (run / "udev/control").exists():
-        return Check("udev", "ok", "udev reports added and removed devices")
-    return Check("udev", "note", "no udev daemon: added and removed devices are found by polling")
-
-
-def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
-    """Check for birth times, by statx of a directory."""
-    if birth_ns is not None:
-        return Check("birth-time", "ok", f"the file system of {directory} stores birth times of files")
-    text = f"the file system of {directory} stores no birth times: new files are recognised by other evidence"
-    return Check("birth-time", "note", text)
-
-
 def disk_free(directory: Path, *, free_bytes: int, total_bytes: int) -> Check:
     """Check the free space for the database in a directory."""
     text = f"{units.size(free_bytes)} of {units.size(total_bytes)} free at {directory}"
