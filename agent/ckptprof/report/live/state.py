@@ -66,16 +66,28 @@ def underway(one: Checkpoint) -> Underway:
     so_far, verdict, most = None, one.verdict, max(one.writers, key=lambda writer: writer.bytes, default=None)
     if verdict is not None:
         so_far = InterimVerdict(
-            limit=verdict.limit, candidates=verdict.candidates, confidence=verdict.confidence, seconds=verdict.seconds,
+            limit=verdict.limit,
+            candidates=verdict.candidates,
+            confidence=verdict.confidence,
+            seconds=verdict.seconds,
             accounts=verdict.accounts[:_ACCOUNTS],
-        )  # fmt: skip
+        )
     return Underway(
-        uid=one.uid, kind=one.kind, job=one.job, framework=one.framework, step=one.step, ranks=one.ranks,
-        bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
-        stall_ns=one.stall_ns, path=one.path, so_far=so_far,
+        uid=one.uid,
+        kind=one.kind,
+        job=one.job,
+        framework=one.framework,
+        step=one.step,
+        ranks=one.ranks,
+        bytes=one.bytes,
+        start_ns=one.start_ns,
+        last_ns=one.end_ns,
+        stall_ns=one.stall_ns,
+        path=one.path,
+        so_far=so_far,
         largest_writer=None if most is None else _name(most),
         hung=next((evidence.text for evidence in one.evidence if evidence.name == HUNG), None),
-    )  # fmt: skip
+    )
 
 
 def hangs(hung: Sequence[Underway]) -> list[tuple[str, str]]:
