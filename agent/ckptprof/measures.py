@@ -285,17 +285,6 @@ class JobMemoryMeasure(msgspec.Struct, frozen=True, kw_only=True):
     used_peak_bytes: int | None = None  # of this limit, without page cache, which the kernel reclaims
 
 
-class GpuDirectMeasure(msgspec.Struct, frozen=True, kw_only=True):
-    """Counters of the GPUDirect Storage driver (nvidia-fs) from start to end, for all processes of this host."""
-
-    reads: int | None = None  # None: statistics are disabled, as for all but the last two
-    read_bytes: int | None = None  # in whole MiB, as the written ones
-    writes: int | None = None
-    written_bytes: int | None = None
-    errors: int | None = None
-    cached: int | None = None  # writes that found pages of the file in the page cache
-
-
 class BeforeMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """The job's activity between the stop of training and the first byte of a save."""
 
@@ -327,7 +316,6 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     cores: int | None = None  # processors of the host
     lost_share: float | None = None  # of the samples from start to end: the recorder was too slow for them
     connections: tuple[ConnectionMeasure, ...] = ()  # possibly relevant ones; at most 16
-    gpudirect: GpuDirectMeasure | None = None  # None: no driver
     gpu_sent_bytes: int | None = None  # by the GPUs of its job over PCIe: of a synchronous save from the stall, or
     # its start, to its end; between the enclosing samples, by any process
     uploads: tuple[UploadMeasure, ...] = ()  # of a save: copies of its files to another tier; at most 4

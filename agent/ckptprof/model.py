@@ -193,9 +193,7 @@ class Pattern(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     buffered_share_bytes: Share | None = None  # through the page cache by read and write
     direct_share_bytes: Share | None = None  # bypassing the page cache
     mapped_share_bytes: Share | None = None  # by page faults of a mapping
-    engine: Annotated[str, one_of("nvfs", "p2pdma", "compat")] | None = None
-    # the path of cuFile between GPU and storage: its driver, without system calls; direct calls on GPU memory; or calls
-    # on host memory. None: no evidence of cuFile
+    engine: Annotated[str, one_of("nvfs")] | None = None  # the driver of GPUDirect Storage, without system calls
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,6 @@ from ckptprof_collectors.collector import Collector
 from ckptprof_collectors.devices.block_devices import BlockDevices
 from ckptprof_collectors.devices.memory import HostMemory
 from ckptprof_collectors.devices.wall_clock import WallClock
-from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError
 from ckptprof_collectors.mounts.client_counters import RemoteClientReader
 from ckptprof_collectors.mounts.mountinfo import MountReader
@@ -29,7 +28,6 @@ COLLECTORS: tuple[tuple[str, Callable[[KernelFs], Collector]], ...] = (
     (TcpEndpoints.name, TcpEndpoints),
     (MountReader.name, MountReader),
     (RemoteClientReader.name, RemoteClientReader),
-    (GpuDirectReader.name, GpuDirectReader),
     (HostMemory.name, HostMemory),
     (WallClock.name, WallClock),
 )

@@ -605,20 +605,6 @@ class GpuUse(msgspec.Struct, frozen=True, array_like=True, tag="gpu"):
     received_bytes: int | None = None
 
 
-class GpuDirectSample(msgspec.Struct, frozen=True, array_like=True, tag="gpudirect"):
-    """Counters of the GPUDirect Storage driver, for the host, cumulative; None: not counted."""
-
-    driver: str | None  # its version; None: it is not loaded
-    counts: bool  # it counts bytes; else only errors
-    peer_memory: bool  # memory of a GPU is registered for peer-to-peer DMA: cuFile can do without the driver
-    reads: int | None
-    read_bytes: int | None  # in whole MiB, as are the written ones
-    writes: int | None
-    written_bytes: int | None
-    errors: int | None
-    cached: int | None  # writes with pages of the file in the page cache
-
-
 class ProcessExit(msgspec.Struct, frozen=True, array_like=True, tag="exit"):
     """A process has ended."""
 
@@ -903,7 +889,6 @@ Sample = (
     | ThreadSample
     | StackSample
     | GpuUse
-    | GpuDirectSample
     | ProcessExit
     | FileScan
     | FileEvent
@@ -929,8 +914,8 @@ NOT_COUNTED: dict[type, str] = {
         "what an entity is: no counters",
     ),
     **dict.fromkeys(
-        (ClockSample, FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity,
-         GpuDirectSample), "the measures of a checkpoint have what it did meanwhile",
+        (ClockSample, FuseSample, QdiscSample, TcpSample, ClientSample, WireSample, SocketTraffic, BlockActivity),
+        "the measures of a checkpoint have what it did meanwhile",
     ),
     **dict.fromkeys(
         (ThreadTime, ThreadSample, StackSample, GpuUse, DirtyPause, CgroupMemory),

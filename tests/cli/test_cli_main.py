@@ -120,7 +120,7 @@ def test_nothing_is_left_to_look_through_as_it_ends() -> None:
         (["report", "extra"], "got unexpected extra argument", "`ckptprof report --help` lists the options"),
         (
             ["fleet"],
-            "missing argument 'stragglers|cost|limits|newest|collisions|nodes|annotate|compact'. Choose from: strag",
+            "missing argument 'stragglers|cost|limits|newest|collisions|nodes|compact'. Choose from: strag",
             "`ckptprof fleet",
         ),
         (["completion"], "missing argument 'shell'. Choose from: bash, zsh, fish", "`ckptprof completion --help`"),

@@ -1,10 +1,9 @@
-"""The saves that the entries of the table show, as jobs on a stage: two saves and a restore."""
+"""The examples of frameworks as jobs on a stage: two saves and a restore."""
 
 from __future__ import annotations
 
 from tests.detect.stage import MIB, Stage
-
-from ckptprof.frameworks.example_saves import SMALL, ExampleSave, fill_numbers
+from tests.frameworks.example_saves import SMALL, ExampleSave, fill_numbers
 
 STEPS = (100, 200)
 FIRST_S, EVERY_S, RESTORE_S, END_S = 2.0, 13.0, 28.0, 31.0

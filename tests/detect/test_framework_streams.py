@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from tests.detect.framework_streams import END_S, EVERY_S, FIRST_S, STEPS, at, stage_of
 from tests.detect.stage import MIB, SECOND_NS
+from tests.frameworks.example_saves import SMALL, ExampleFile, ExampleSave, files_of_ranks
+from tests.frameworks.example_table import EXAMPLES
 
-from ckptprof.frameworks.example_saves import SMALL, ExampleFile, ExampleSave, files_of_ranks
-from ckptprof.frameworks.framework_table import FRAMEWORKS
 from ckptprof.model import Kind, Level, Status
 
 ROOT = "/ckpt/run"
 SAVES = [
-    pytest.param(framework.name, save, id=f"{framework.name}-{save.variant}".rstrip("-"))
-    for framework in FRAMEWORKS
-    for save in framework.saves
+    pytest.param(name, save, id=f"{name}-{save.variant}".rstrip("-"))
+    for name, saves in EXAMPLES.items()
+    for save in saves
 ]
 
 

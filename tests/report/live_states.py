@@ -22,13 +22,13 @@ def busy() -> State:
     last += [diagnosed(10, 600, mode=Mode.SYNC, stall_ns=39_200_000_000), checkpoint(11, 660, status=Status.INCOMPLETE)]
     going_on = (
         Underway(
-            uid="a", kind=Kind.SAVE, job="train.py", framework="torch-dcp", step=1200, ranks=4, ranks_done=3,
+            uid="a", kind=Kind.SAVE, job="train.py", framework="torch-dcp", step=1200, ranks=4,
             bytes=700 * MIB, start_ns=NOW - 2_100_000_000, last_ns=NOW, stall_ns=2_100_000_000,
             path="/mnt/scratch/ckpt/llama-7b/run-0042/step_001200",
             so_far=_so_far("waiting for nvme0n1, which was 97 % busy"), largest_writer="rank 3, pid 41213",
         ),
         Underway(
-            uid="b", kind=Kind.RESTORE, job="eval_harness.py", framework=None, step=None, ranks=None, ranks_done=None,
+            uid="b", kind=Kind.RESTORE, job="eval_harness.py", framework=None, step=None, ranks=None,
             bytes=52_000_000, start_ns=NOW - 400_000_000, last_ns=NOW, path=None,
         ),
     )  # fmt: skip

@@ -161,15 +161,3 @@ def test_progress_is_told_by_the_last_complete_one_of_the_same_job() -> None:
 
     assert [one.usual_bytes for one in with_usual_bytes(going_on, last)] == [4]
     assert [one.usual_bytes for one in with_usual_bytes(going_on, last[:3])] == [None]
-
-
-def test_a_rank_is_done_when_none_of_its_files_is_open() -> None:
-    """Of processes without a rank nothing is told, nor where nobody knows what is open."""
-    writers = tuple(Writer(pid=100 + n, comm="python", bytes=1, rank=n) for n in range(3))
-    one = checkpoint(1, 10, ranks=4, writers=writers)
-    nameless = checkpoint(1, 10, writers=(Writer(pid=100, comm="python", bytes=1),))
-
-    assert underway(one, frozenset({101})).ranks_done == 2
-    assert underway(one, frozenset()).ranks_done == 3
-    assert underway(one).ranks_done is None
-    assert underway(nameless, frozenset()).ranks_done is None

@@ -571,7 +571,7 @@ def test_the_engine_of_cufile_is_told_where_it_is_known(detailed_checkpoint: Che
     told = msgspec.structs.replace(detailed_checkpoint, pattern=pattern)
 
     assert re.search(
-        r"Engine +nvfs: cuFile with the nvidia-fs driver", show.render(told, width=120, colour=False, zone=zone)
+        r"Engine +nvfs: the driver of GPUDirect Storage", show.render(told, width=120, colour=False, zone=zone)
     )
     assert "Engine" not in show.render(detailed_checkpoint, width=120, colour=False, zone=zone)
 

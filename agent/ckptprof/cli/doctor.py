@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,7 +38,7 @@ def command(
     is_root = os.geteuid() == 0
     address, port = options.address(os.environ.get("CKPTPROF_LISTEN") or None)
     at = address, DEFAULT_PORT if port is None else port
-    checks = host.run_checks(KernelFs(), db, run=Path("/run"), at=at, now_ns=time.time_ns())
+    checks = host.run_checks(KernelFs(), db, at=at, now_ns=time.time_ns())
     if json:
         output.write(
             document.dump(rendering.document(checks, version=__version__, host=platform.node(), is_root=is_root))

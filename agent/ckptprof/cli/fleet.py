@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,10 +14,8 @@ from ckptprof import units
 from ckptprof.cli import filters, options, output
 from ckptprof.cli.shared.database import complain, expand_databases, read_databases
 from ckptprof.errors import NothingFoundError, UsageError
-from ckptprof.report.clean import clean
 
 if TYPE_CHECKING:
-    from ckptprof.cluster.annotations import Annotations
     from ckptprof.cluster.answers import FleetAnswer
     from ckptprof.fleet.questions import FleetDatabase
 
@@ -35,19 +32,16 @@ ckptprof fleet newest --db nodes/ --json
 # Jobs that save at the same time, and nodes whose agent, kernel or clock differs
 ckptprof fleet collisions --db nodes/
 ckptprof fleet nodes --db nodes/
-# Preview the AdminComment of each Slurm job; then write it, as root on the controller
-ckptprof fleet annotate --db nodes/
-ckptprof fleet annotate --db nodes/ --write
 # Merge what nodes shipped to a bucket, hourly on one host; then ask
 ckptprof fleet compact --db s3://bucket/ckptprof --keep 90d
 ckptprof fleet cost --db s3://bucket/ckptprof --since 7d
 """
 
 
-Question = Literal["stragglers", "cost", "limits", "newest", "collisions", "nodes", "annotate", "compact"]
+Question = Literal["stragglers", "cost", "limits", "newest", "collisions", "nodes", "compact"]
 By = Literal["job", "run", "user", "account", "partition", "framework", "mode", "storage", "week"]
 QuestionArgument = Annotated[
-    Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|annotate|compact", "The question.")
+    Question, options.argument("stragglers|cost|limits|newest|collisions|nodes|compact", "The question.")
 ]
 ByOption = Annotated[
     By | None, typer.Option("--by", help="For `cost`: group by this. Default: job.", show_default=False)
@@ -63,10 +57,6 @@ Split = Annotated[
 Keep = Annotated[
     str | None, options.option("--keep", "DAYS", "For `compact`: delete days older than this: 90d. Default: keep all.")
 ]
-Write = Annotated[
-    bool,
-    typer.Option("--write", help="For `annotate`: write the comment if the job has none, or an older one of ckptprof."),
-]
 
 
 def command(  # each argument is an option of the command line
@@ -75,7 +65,6 @@ def command(  # each argument is an option of the command line
     db: options.Dbs = None,
     by: ByOption = None,
     split: Split = None,
-    write: Write = False,
     keep: Keep = None,
     since: filters.Since = None,
     until: filters.Until = None,
@@ -91,10 +80,9 @@ def command(  # each argument is an option of the command line
     blocked, and its share of the runs' GPU time. `limits`: what limits checkpoints on each storage. `newest`: each
     job's newest restorable step, its age, and the optimal save interval for the observed time between restarts.
     `collisions`: jobs that save at the same time on shared storage, and by how much to shift one of them. `nodes`:
-    nodes whose agent, level, kernel or clock differs, and nodes that are silent while others save. `annotate`: a line
-    for the AdminComment of each Slurm job, which `sacct` shows; --write stores it. Copies of checkpoint files are not
-    counted. The exit code is 3 if there is no checkpoint, 6 if a database cannot be read, 1 if a comment cannot be
-    written; the rest is still reported.
+    nodes whose agent, level, kernel or clock differs, and nodes that are silent while others save. Copies of
+    checkpoint files are not counted. The exit code is 3 if there is no checkpoint, and 6 if a database cannot be read;
+    the rest is still reported.
 
     --db names databases of nodes, or the folder or bucket that nodes ship to (a folder, s3:// or gs://). `compact`
     merges what was shipped there since its last run; run it hourly, on one host. Questions need the extra: pip install
@@ -103,7 +91,6 @@ def command(  # each argument is an option of the command line
     own = {
         "--by": (by, "cost"),
         "--split": (split, "limits"),
-        "--write": (write, "annotate"),
         "--keep": (keep, "compact"),
     }
     for option, (given, of) in own.items():
@@ -124,15 +111,13 @@ def command(  # each argument is an option of the command line
     with TemporaryDirectory(prefix="ckptprof-fleet-") as temporary:
         tables, unread = _open_tables(db, Path(temporary))
         number = tables.select(query, now_ns)
-        answer: FleetAnswer
-        if question == "annotate":
-            answer = _annotate(tables, number, write=write)
-        else:
-            offset = zone.utcoffset(None)
-            answer = tables.ask(
-                question, questions.ANSWERS[question], by=by or "job", split_ns=split_ns,
-                zone_seconds=round(offset.total_seconds()),
-            )  # fmt: skip
+        answer: FleetAnswer = tables.ask(
+            question,
+            questions.ANSWERS[question],
+            by=by or "job",
+            split_ns=split_ns,
+            zone_seconds=round(zone.utcoffset(None).total_seconds()),
+        )
         tables.close()
     answer = msgspec.structs.replace(answer, unread=tuple(unread))
     if json:
@@ -144,7 +129,7 @@ def command(  # each argument is an option of the command line
     code = complain(unread)
     if not number and question != "nodes" and code == 0:
         raise NothingFoundError("no checkpoint matches", hint="loosen --since, --job and --kind if given")
-    return _report_failures(answer) or code if write else code
+    return code
 
 
 def _fleet_url(db: list[str] | None) -> str | None:
@@ -192,24 +177,3 @@ def _compact(db: list[str] | None, keep: str | None, now_ns: int) -> int:
     if done.expired:
         output.write(f"deleted: {', '.join(done.expired)}\n")
     return complain(done.unread)
-
-
-def _annotate(tables: FleetDatabase, number: int, *, write: bool) -> Annotations:
-    from ckptprof.cluster import annotations  # noqa: PLC0415 - `--help` needs none of these
-    from ckptprof.service.commands import accounting  # noqa: PLC0415
-
-    texts = annotations.annotation_texts(tables.ask("cost", annotations.SlurmCosts, by="slurm").rows)
-    jobs, not_queried = accounting.annotate_jobs(texts, write=write)
-    return annotations.Annotations(checkpoints=number, is_written=write, not_queried=not_queried, jobs=tuple(jobs))
-
-
-def _report_failures(answer: FleetAnswer) -> int:
-    """Report on stderr the comments that could not be written; return the exit code, 0 if all were written."""
-    from ckptprof.cluster.annotations import Annotations  # noqa: PLC0415 - `--help` needs none of these
-    from ckptprof.service.commands.accounting import SlurmError  # noqa: PLC0415
-
-    jobs = answer.jobs if isinstance(answer, Annotations) else ()
-    failed = [f"comment of job {one.job}: {one.error}" for one in jobs if one.error is not None]
-    for one in failed:
-        output.write(f"ckptprof: not written: {clean(one)}\n", sys.stderr)
-    return SlurmError.exit_code if failed else 0

@@ -21,7 +21,6 @@ from ckptprof.report.hints import with_databases
 from ckptprof.report.summary import without_copies
 
 if TYPE_CHECKING:
-    from ckptprof.cli.shared.command_screen import CommandScreen
     from ckptprof.service.commands.running import RunOutcome
 
 EXAMPLES = """
@@ -29,8 +28,6 @@ EXAMPLES = """
 ckptprof run -- python train.py
 # A running job, until it ends or you press Ctrl-C (the job continues)
 ckptprof run --pid 4242
-# A live screen while it runs; its output goes to ckptprof-run.PID.out
-ckptprof run --live -- python train.py
 # In a database of its own, with the report in a file
 ckptprof run --db before.db --json --output report.json -- python train.py --lr 0.1
 """
@@ -48,14 +45,6 @@ Output = Annotated[
     Path | None,
     options.option("--output", "FILE", "Write the report to FILE instead of stderr.", short="-o", readable=False),
 ]
-Live = Annotated[
-    bool,
-    typer.Option(
-        "--live",
-        help="Show a live screen while it runs, as `ckptprof live` does. The command then gets no terminal input, and "
-        "its output goes to the file ckptprof-run.PID.out here; q closes the screen, the command continues.",
-    ),
-]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Store the checkpoints without printing a report.")]
 
 
@@ -66,7 +55,6 @@ def command(
     db: options.Db = None,
     level: options.Level = "auto",
     output_path: Output = None,
-    live: Live = False,
     json: options.Json = False,
     quiet: Quiet = False,
     no_color: options.NoColor = False,
@@ -87,11 +75,7 @@ def command(
     target = None if output_path is None else open_output(output_path, 0o666)  # fail before the command runs
     from ckptprof.service.commands.running import record  # noqa: PLC0415 - likewise
 
-    with contextlib.ExitStack() as stack:
-        screen = _screen(starts=pid is None, no_color=no_color) if live else None
-        if screen is not None:
-            stack.enter_context(screen)
-        outcome = record(arguments or pid or (), db, level=level, screen=screen)
+    outcome = record(arguments or pid or (), db, level=level)
     if quiet:
         return outcome.exit_code
     try:
@@ -102,18 +86,6 @@ def command(
         reason = (isinstance(error, OSError) and error.strerror) or f"{type(error).__name__}: {error}"
         messages.warn(with_databases(f"the report could not be written: {reason}; see `ckptprof report`"))
     return outcome.exit_code
-
-
-def _screen(*, starts: bool, no_color: bool) -> CommandScreen | None:
-    from ckptprof.cli.shared.command_screen import CommandScreen, is_possible  # noqa: PLC0415 - `--help` needs none of it
-
-    if is_possible():
-        output.use_units()
-        return CommandScreen(starts=starts, colour=output.use_colour(off=no_color))
-    from ckptprof.service.recorder import messages  # noqa: PLC0415 - likewise
-
-    messages.info("--live needs a terminal in the foreground: continuing without a screen")
-    return None
 
 
 def _explain_empty(outcome: RunOutcome, report: Report) -> tuple[str, str]:

@@ -227,11 +227,6 @@ class Detector:
         found = filter(None, (one.pending for one in self._forecasts.values()))
         return [one.checkpoint for one in found if one.if_alone is None]
 
-    @property
-    def writing(self) -> frozenset[int]:
-        """The pids of the processes with a file open for writing."""
-        return frozenset(one.process[0] for one in self._transfers.still_open() if one.writes)
-
     def _ongoing(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         ended = (
             one for one in candidates if self._gatherer.next_step(one, self._far_future_ns) is not NextStep.ENDLESS

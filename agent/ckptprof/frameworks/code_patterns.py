@@ -49,8 +49,6 @@ COMPUTES = re.compile(r"(?:^|\.)block_until_ready$")  # waits for the device, wh
 LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python3[^/]*/|^<(?!stdin)")
 OUTERMOST = frozenset(("main", "<module>", "<lambda>"))  # in every stack
 
-CUFILE = re.compile(r"/torch/cuda/gds\.py$|/kvikio/|/cuda/bindings/cufile")  # code that transfers data by cuFile
-
 # activity of a writing thread: by words in the name of its function, then by its file
 GATHERS = re.compile(
     r"/torch/distributed/(?:distributed_c10d|_functional_collectives|c10d_logger)\.py$|/mpi4py/|multihost_utils"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Literal
 
-from ckptprof.frameworks.example_saves import ExampleSave
 from ckptprof.frameworks.name_words import COMPRESSED_ENDING
 
 PACKED = f"(?:{COMPRESSED_ENDING})?"  # after the ending of a format: `pickle.dump` into `gzip.open`, `joblib.dump`
@@ -94,15 +92,7 @@ class Framework:
     programs: re.Pattern[str] | None = None  # matches the name of a program that is this framework's own
     libraries: tuple[str, ...] = ()  # that a job with such checkpoints has: a remedy may name them
     extends: tuple[str, ...] = ()  # frameworks whose names it uses: the program identifies it
-    # protection against a power loss: none, a rename without fsync, or fsync of each file
-    durability: Literal["none", "rename", "fsync"] = "none"
-    # writer in the background: a thread, a process started or forked for it, or a permanent process
-    asynchronous: tuple[Literal["thread", "child", "daemon"], ...] = ()
     copies_whole: bool = False  # further names (last, best) are written again in full
-    names: str = ""  # of its files and folders, as docs/frameworks.md shows them
-    completed_by: str = "none"  # the completion of a checkpoint, as docs/frameworks.md shows it
-    proven_by: tuple[str, ...] = ()  # jobs of this repository that run the real library
-    saves: tuple[ExampleSave, ...] = ()  # examples, which tests replay through the detector
 
     @property
     def weak(self) -> bool:

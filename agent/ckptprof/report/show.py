@@ -22,11 +22,7 @@ _BRIEF = (
     "Status", "Risk", "Path", "Time", "Transferred", "Mode", "Page cache", "Durable", "After a crash", "Slowest rank",
     "Slowest process",
 )  # fmt: skip
-_ENGINES = {
-    "nvfs": "nvfs: cuFile with the nvidia-fs driver: between GPU and storage, without read and write calls",
-    "p2pdma": "p2pdma: cuFile with direct I/O calls on GPU memory",
-    "compat": "compat: cuFile with I/O calls on host memory",
-}
+_ENGINE = ("Engine", "nvfs: the driver of GPUDirect Storage, between GPU and storage, without read and write calls")
 _LEVELS = {Level.TRACE: "trace (every operation)", Level.POLL: "poll (counters and file positions, sampled)"}
 
 
@@ -220,9 +216,8 @@ def pattern_facts(pattern: Pattern) -> list[tuple[str, str]]:
     mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
     shares = (pattern.buffered_share_bytes, pattern.direct_share_bytes, pattern.mapped_share_bytes)
     buffered, direct, mapped = map(units.percent, shares)
-    engine = [("Engine", _ENGINES.get(pattern.engine, clean(pattern.engine)))] if pattern.engine is not None else []
     return [
-        *engine,
+        *[_ENGINE] * (pattern.engine is not None),
         ("Order known for", order if pattern.order_known_share_bytes is None else f"{order} of bytes"),
         ("Sequential", both(pattern.sequential_share_bytes, pattern.sequential_share_operations)),
         ("Consecutive", both(pattern.consecutive_share_bytes, pattern.consecutive_share_operations)),

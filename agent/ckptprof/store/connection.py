@@ -30,16 +30,6 @@ PRIVATE_MODE = 0o600
 _MIN_DATABASE_BYTES = 512  # one page; SQLite treats a shorter file as empty and would overwrite it
 
 
-def sqlite_version() -> tuple[int, ...]:
-    """Version of the SQLite library in use."""
-    return sqlite3.sqlite_version_info
-
-
-def has_wal_reset_fix(version: tuple[int, ...]) -> bool:
-    """Test for the fix of the WAL-reset bug (3.51.3 and 3.53.0, see sqlite.org/changes.html)."""
-    return version >= (3, 53, 0) or (3, 51, 3) <= version < (3, 52, 0)
-
-
 def file_mode(path: Path) -> int:
     """Permissions of a database: the service's is readable by its group, any other by its owner only."""
     return 0o640 if path.parent == SERVICE_DIRECTORY else 0o600

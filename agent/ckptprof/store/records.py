@@ -166,17 +166,22 @@ _SERIES_FIELDS = (
     RecordField("value", "whole"),
 )
 _TIMELINE_FIELDS = (
-    RecordField("checkpoint_id", "whole"), RecordField("start_ns", "time_ns"),
+    RecordField("checkpoint_id", "whole"),
+    RecordField("start_ns", "time_ns"),
     RecordField("end_ns", "time_ns"),
     RecordField("bytes", "whole"),
-)  # fmt: skip
+)
 _PROGRESS_FIELDS = (
-    RecordField("checkpoint_id", "whole"), RecordField("stream", "whole"), RecordField("start_ns", "time_ns"),
+    RecordField("checkpoint_id", "whole"),
+    RecordField("stream", "whole"),
+    RecordField("start_ns", "time_ns"),
     RecordField("end_ns", "time_ns"),
-    RecordField("bytes", "whole"), RecordField("low_offset", "whole"), RecordField("high_offset", "whole"),
+    RecordField("bytes", "whole"),
+    RecordField("low_offset", "whole"),
+    RecordField("high_offset", "whole"),
     RecordField("order", "text"),
     RecordField("tid", "whole"),
-)  # fmt: skip
+)
 VIEW_NAMES = ("v_checkpoints", "v_ranks", "v_accounts", "v_devices", "v_sessions")
 TABLE_NAMES = (*VIEW_NAMES, *_TABLES, "timeline", "progress", "series")
 

@@ -15,7 +15,6 @@ from ckptprof_collectors.mounts.beegfs_client import BeegfsClients
 from ckptprof_collectors.mounts.ceph_client import CephClients
 from ckptprof_collectors.mounts.lustre_client import LustreClients
 from ckptprof_collectors.mounts.nfs_client import NfsClients
-from ckptprof_collectors.mounts.weka_client import WekaClients
 from ckptprof_collectors.samples import ClientSample, MountInfo, Sample
 
 MAX_DEVICES = 64  # of one kind of client; the mounts of one share its counters: bind mounts, and there may be many
@@ -42,7 +41,6 @@ CLIENTS: Mapping[str, Callable[[KernelFs], MountClient]] = {
     "lustre": LustreClients,
     "nfs": NfsClients,
     "nfs4": NfsClients,
-    "wekafs": WekaClients,
 }
 
 

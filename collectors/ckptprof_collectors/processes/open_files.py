@@ -22,6 +22,7 @@ _FIRST_FD_POSITION = 2  # fs/proc/fd.c: the directory offset of a descriptor is 
 MAX_AGE_NS = 1_000_000_000
 _MIN_MAPPED_BYTES = 1 << 20
 _GPUDIRECT = b"/dev/nvidia-fs"  # of GPUDirect Storage: its users have one of these open
+NVIDIA_FS = "driver/nvidia-fs"  # in /proc, where its driver is loaded
 _PSEUDO = (b"/dev/", b"/proc/", b"/sys/", b"/memfd:", b"/SYSV", b"/anon_hugepage")
 _CODE = (b".so", b".py", b".pyc", b".mo", b".ttf", b".gconv", b"/locale-archive", b"ld.so.cache", b".jar")
 # a line of /proc/PID/maps: start, end, permissions, then device, inode and path; no code

@@ -126,7 +126,6 @@ CALLS: dict[str, tuple[int, int, str]] = {
 FILE_WORDS = frozenset({"data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"})
 _WORDS = {number: word for number, _, word in CALLS.values()}
 _AWAITS = frozenset({CALLS["wait4"][0], CALLS["waitid"][0]})
-_NAMES = {number: name for name, (number, _, _) in CALLS.items()}
 _FROM_ARM64 = {other: number for number, other, _ in CALLS.values() if other >= 0}
 # prefixes of kernel functions (wchan) that are more specific than a call, or replace it if not permitted
 _WAITS: tuple[tuple[str, str], ...] = (
@@ -182,11 +181,6 @@ def canonical(number: int, machine: str) -> int:
     if number < 0 or machine == "x86_64":
         return number
     return _FROM_ARM64.get(number, UNKNOWN) if machine in {"aarch64", "arm64"} else UNKNOWN
-
-
-def call_name(call: int) -> str | None:
-    """Name of a call; None if it is not in the table."""
-    return _NAMES.get(call)
 
 
 def classify(state: str, call: int | None, wait: str | None) -> str:

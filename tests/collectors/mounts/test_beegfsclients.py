@@ -1,4 +1,4 @@
-"""What the client of BeeGFS tells, on files made after the formats of its module; and whether WekaFS is up."""
+"""What the client of BeeGFS tells, on files made after the formats of its module."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from ckptprof_collectors.kernelfs import KernelFs
 from ckptprof_collectors.mounts.beegfs_client import BeegfsClients
-from ckptprof_collectors.mounts.weka_client import WekaClients
 from ckptprof_collectors.samples import ClientSample, MountInfo
 
 NODES = """storage1 [ID: 1]
@@ -95,17 +94,3 @@ def test_of_several_mounts_nothing_is_told(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_no_connection(tmp_path: Path, nodes: str) -> None:
     """Nothing is made up."""
     assert all(sum(one.gauges.values()) == 0 for one in seen(put(tmp_path, nodes)).targets)
-
-
-def test_weka_is_up_or_not(tmp_path: Path) -> None:
-    """That is all; what stays out of sight is said."""
-    fs = KernelFs(proc=tmp_path)
-    assert WekaClients(fs).read([mount(fs_type="wekafs")]) == []
-    (tmp_path / "wekafs").mkdir()
-    (tmp_path / "wekafs/interface").write_text("Active mounts: 1\n")
-    clients = WekaClients(fs)
-    (sample,) = clients.read([mount(fs_type="wekafs"), mount(fs_type="wekafs")])
-    clients.close()
-
-    assert (sample.client, sample.wire_written_bytes) == ("weka", None)
-    assert "weka stats" in sample.limitations[0]

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.detect.stage import MIB, MONOTONIC_NS, Stage, changed, play
+from tests.detect.stage import MIB, Stage, changed, play
 
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.model import Checkpoint, Kind
@@ -15,35 +15,21 @@ from ckptprof.verdicts import Limit
 from ckptprof_collectors.samples import (
     FileActivity,
     FileScan,
-    GpuDirectSample,
     MountInfo,
     ProcessIo,
     Sample,
-    StackSample,
     ThreadSample,
-    ThreadStack,
-    ThreadTime,
 )
 
 SIZE = 400 * MIB
 _IOCTL = 16
 
 
-def driver(second: float, *, counts: bool = True) -> GpuDirectSample:
-    """Return what the driver counted of a save that begins at 8 s and takes ten."""
-    moved = int(SIZE * min(max(0.0, second - 8) / 10, 1.0)) // MIB
-    told: tuple[int | None, ...] = (0, 0, moved // 4, moved * MIB) if counts else (None,) * 4
-    return GpuDirectSample("2.20.5", counts, False, *told, 0, 0)  # noqa: FBT003 - a struct of the collectors
-
-
-def played(
-    *, hidden: bool = True, opened: bool = True, direct: bool = True, reads: bool = False, trace: bool = False,
-    counts: bool | None = True, stack: str | None = None, peer: bool = False,
-) -> list[Checkpoint]:  # fmt: skip
+def played(*, hidden: bool = True, opened: bool = True, reads: bool = False, trace: bool = False) -> list[Checkpoint]:
     """Return what is found of a save of ten seconds, or a restore, by a process that may have the driver open."""
     stage = Stage(hz=10.0, trace=trace)
     trainer = stage.process()
-    flags = (os.O_RDONLY if reads else os.O_WRONLY) | (os.O_DIRECT if direct else 0)
+    flags = (os.O_RDONLY if reads else os.O_WRONLY) | os.O_DIRECT
     if reads:
         stage.read(trainer, "/ckpt/step_1.pt", 8.0, 10.0, SIZE)
     else:
@@ -53,15 +39,6 @@ def played(
         (at / 10, ThreadSample(*key, trainer.pid, "python3", at * 1000, 0, 0, 0, 0, None, "D", _IOCTL, ""))
         for at in range(80, 185)
     ]
-    if counts is not None:
-        looks += [(at / 10, driver(at / 10, counts=counts)) for at in range(250)]
-    elif peer:
-        looks.append((0.05, GpuDirectSample(None, False, True, *(None,) * 6)))  # noqa: FBT003 - a struct of the collectors
-    if stack is not None:
-        frames = (("write", stack, 1), ("save", "/job/train.py", 9))
-        looks += [(at / 10, ThreadTime(*key, trainer.pid, at * 10**8, 0, at)) for at in range(250)]
-        main = ThreadStack(trainer.pid, "main", active=True, frames=frames)
-        looks += [(at, StackSample(MONOTONIC_NS + int(at * 1e9), *key, 0, (main,))) for at in (9.05, 12.05, 15.05)]
     stage.extra = sorted([(0.05, MountInfo(1, 259, 0, "/", "/ckpt", "ext4", "/dev/nvme0n1", "nvme0n1", None)), *looks],
                          key=lambda pair: pair[0])  # fmt: skip
 
@@ -106,21 +83,6 @@ def test_what_the_driver_moves_is_found_and_said_to_be_hidden(*, reads: bool, tr
     ]
 
 
-def test_what_the_driver_counted_is_told_with_it() -> None:
-    """Of its time only; with statistics that are off nothing but errors, and that is said."""
-    told, off = only().measures, only(counts=False)
-
-    assert told is not None
-    assert told.gpudirect is not None
-    assert told.gpudirect.written_bytes == pytest.approx(SIZE, rel=0.02)
-    assert (told.gpudirect.reads, told.gpudirect.errors) == (0, 0)
-    assert off.pattern.engine == "nvfs"
-    assert "its statistics are off: `ckptprof doctor` shows how to enable them" in past(off)[0]
-    assert off.measures is not None
-    assert off.measures.gpudirect is not None
-    assert (off.measures.gpudirect.written_bytes, off.measures.gpudirect.errors) == (None, 0)
-
-
 def test_who_waits_in_the_driver_waits_for_storage() -> None:
     """Its call is one of a driver, which has no word of its own."""
     verdict = diagnose(only()).verdict
@@ -134,7 +96,6 @@ def test_who_waits_in_the_driver_waits_for_storage() -> None:
     [
         {"hidden": False},  # calls moved it, by a process that has the driver open
         {"opened": False},  # io_uring moves past what its process counts as calls, too
-        {"opened": False, "counts": None},
     ],
 )
 def test_what_calls_move_is_not_said_to_be_hidden(how: dict[str, Any]) -> None:
@@ -151,21 +112,3 @@ def test_what_the_trace_counts_is_not_hidden() -> None:
 
     assert found.pattern.engine is None
     assert found.bytes == pytest.approx(SIZE, rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("how", "engine"),
-    [
-        ({"peer": True}, "p2pdma"),
-        ({"peer": True, "direct": False}, "compat"),
-        ({}, "compat"),
-        ({"stack": "/usr/lib/python3/dist-packages/torch/serialization.py", "peer": True}, None),
-    ],
-)
-def test_ordinary_calls_are_of_cufile_where_a_stack_shows_it(how: dict[str, Any], engine: str | None) -> None:
-    """Direct on memory of the GPU where that is registered, else through the memory of the host."""
-    code = "/usr/lib/python3/dist-packages/torch/cuda/gds.py"
-    found = only(**{"stack": code, "hidden": False, "opened": False, "counts": None, **how})
-
-    assert found.pattern.engine == engine
-    assert past(found) == []

@@ -100,7 +100,6 @@ def test_checkpoints_under_way_are_shown_while_a_recorder_runs(path: Path, reade
 
     assert [one.uid for one in state.underway] == ["uid-7"]
     assert state.underway[0].usual_bytes == save(2).bytes
-    assert state.underway[0].ranks_done is None
     assert state.underway[0].so_far is not None
     assert (state.notes, state.level) == ((), "poll")
     assert [one.id for one in state.last] == [3, 2, 1]

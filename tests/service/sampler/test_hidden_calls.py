@@ -23,7 +23,7 @@ def test_descriptors_are_looked_at_where_calls_are_not_all(
     watching.process.pid = 1
     watching.question_if_due.return_value = None
     watching.scan_if_due.side_effect = lambda *_, traced: told.append(traced)
-    monkeypatch.setattr(sampler, "_gpudirect", MagicMock(has_driver=hides))
+    monkeypatch.setattr(sampler, "_bypasses_calls", hides)
     monkeypatch.setattr(sampler, "_burst_sampling", MagicMock(sample=lambda *_, **__: []))
     monkeypatch.setattr(sampler, "_population", MagicMock(watched={1: watching}))
     sampler._population.rounds.due.return_value = [watching]

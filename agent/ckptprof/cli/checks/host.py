@@ -7,7 +7,6 @@ import errno
 import mmap
 import os
 import socket
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +20,10 @@ from ckptprof.errors import CkptprofError
 from ckptprof.model import Session
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.isolated import END_THE_MOUNT, NoAnswerError, OnReport, run_isolated
-from ckptprof.store.connection import has_wal_reset_fix, log_bytes, sqlite_version
+from ckptprof.store.connection import log_bytes
 from ckptprof.store.location import missing_data_hint, path_of_database, path_to_read, printable_path
 from ckptprof.store.lock import describe_log_readers, is_writer_alive
 from ckptprof_collectors.devices.block_devices import BlockDevices
-from ckptprof_collectors.files.statx import statx
 from ckptprof_collectors.gpus.nvml import NvmlGpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.mounts.client_counters import CLIENTS
@@ -36,7 +34,6 @@ from ckptprof_collectors.processes.fuse_daemons import FuseDaemons
 from ckptprof_collectors.processes.python_stacks import find_program
 from ckptprof_collectors.samples import ClientSample, FuseDaemon, FuseSample, MountInfo, NvmePath
 
-_OLDEST_PYTHON = (3, 10)
 _OURS = {"Name:\tckptprof:sample": "sampler", "Name:\tpy-spy": "py-spy"}  # as truncated by the kernel
 _KILLED = 1 << 8  # SIGKILL, in the masks of pending signals of proc_pid_status(5)
 _LARGE_LOG_BYTES = 64 << 20  # eight times its usual size without a blocking reader
@@ -56,7 +53,7 @@ class DatabaseFindings(NamedTuple):
     is_written: bool = False  # an agent is writing to it now
 
 
-def run_checks(fs: KernelFs, db: str | Path | None, *, run: Path, at: tuple[str, int], now_ns: int) -> list[Check]:
+def run_checks(fs: KernelFs, db: str | Path | None, *, at: tuple[str, int], now_ns: int) -> list[Check]:
     """Run all checks, and return them in the order of the output.
 
     `db`: None for the default of queries. `at`: the address of /metrics. Raises StoreError without a home directory.
@@ -67,7 +64,6 @@ def run_checks(fs: KernelFs, db: str | Path | None, *, run: Path, at: tuple[str,
     standing = trace_checks.query_agent(*at)
     watched = trace_checks.check_recorder(standing, found.newest, tried, is_written=found.is_written)
     checks = [
-        python(sys.version_info[:3]),
         *watched,
         kernel.capabilities(fs, uid=uid),
         kernel.other_processes(fs, uid=uid),
@@ -80,39 +76,17 @@ def run_checks(fs: KernelFs, db: str | Path | None, *, run: Path, at: tuple[str,
         *paths(fs),
         kernel.pressure(fs),
         kernel.delay_accounting(fs),
-        kernel.udev(run),
         kernel.ptrace_scope(fs),
         kernel.stacks(find_program()),
         kernel.gpus(fs, NvmlGpus()),
         *kernel.gpudirect(fs),
         *trace_checks.qualify_own_trace(watched, tried),
-        sqlite(sqlite_version()),
         found.database,
         *found.capacity,
         *check_killed_samplers(fs),
     ]
     newest_ns = None if found.newest is None else found.newest.end_ns
     return [*checks, kernel.clock(now_ns=now_ns, newest_ns=newest_ns), metrics_port(at[1], mine=standing is not None)]
-
-
-def python(version: tuple[int, ...]) -> Check:
-    """Check the version of the interpreter."""
-    name = ".".join(map(str, version))
-    if version >= _OLDEST_PYTHON:
-        return Check("python", "ok", f"Python {name}")
-    return Check("python", "fail", f"Python {name} is too old", "install Python 3.10 or newer")
-
-
-def sqlite(version: tuple[int, ...]) -> Check:
-    """Check the version of SQLite."""
-    name = ".".join(map(str, version))
-    if has_wal_reset_fix(version):
-        return Check("sqlite", "ok", f"SQLite {name}")
-    text = (
-        f"SQLite {name} is older than the fix of the WAL-reset bug (3.51.3), which needs two writers; "
-        "ckptprof has one: let no other program write to its database"
-    )
-    return Check("sqlite", "note", text)
 
 
 def inspect_database(db: str | Path | None, *, patience_seconds: float = _PATIENCE_SECONDS) -> DatabaseFindings:
@@ -180,13 +154,9 @@ def check_capacity(db: str | Path) -> list[Check]:
     try:
         folder = next(parent for parent in path_of_database(db).parents if parent.is_dir())
         usage = psutil.disk_usage(str(folder))
-        birth_ns = statx(os.fsencode(folder)).birth_ns
     except (CkptprofError, OSError, StopIteration) as error:
         return [Check("disk-free", "warn", f"the database's file system cannot be read: {error}")]
-    return [
-        kernel.birth_time(folder, birth_ns=birth_ns),
-        kernel.disk_free(folder, free_bytes=usage.free, total_bytes=usage.total),
-    ]
+    return [kernel.disk_free(folder, free_bytes=usage.free, total_bytes=usage.total)]
 
 
 def check_killed_samplers(fs: KernelFs) -> list[Check]:

@@ -16,10 +16,10 @@ from ckptprof.errors import CkptprofError
 from ckptprof.report.doctor import Check
 from ckptprof.service.probing.isolated import NoAnswerError, OnReport, run_isolated
 from ckptprof_collectors import process_facts
-from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
 from ckptprof_collectors.gpus.nvml import LIBRARY, NvmlGpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.networks.inet_diag import TcpSocket, TcpTable
+from ckptprof_collectors.processes.open_files import NVIDIA_FS
 from ckptprof_collectors.processes.python_stacks import parse, run_py_spy
 
 # include/uapi/linux/capability.h: bit numbers
@@ -206,21 +206,6 @@ def delay_accounting(fs: KernelFs) -> Check:
     return Check("delay-accounting", "note", text, remedies.setting("kernel.task_delayacct", "1"))
 
 
-def udev(run: Path) -> Check:
-    """Check for a udev daemon."""
-    if (run / "udev/control").exists():
-        return Check("udev", "ok", "udev reports added and removed devices")
-    return Check("udev", "note", "no udev daemon: added and removed devices are found by polling")
-
-
-def birth_time(directory: Path, *, birth_ns: int | None) -> Check:
-    """Check for birth times, by statx of a directory."""
-    if birth_ns is not None:
-        return Check("birth-time", "ok", f"the file system of {directory} stores birth times of files")
-    text = f"the file system of {directory} stores no birth times: new files are recognised by other evidence"
-    return Check("birth-time", "note", text)
-
-
 def disk_free(directory: Path, *, free_bytes: int, total_bytes: int) -> Check:
     """Check the free space for the database in a directory."""
     text = f"{units.size(free_bytes)} of {units.size(total_bytes)} free at {directory}"
@@ -297,22 +282,8 @@ def gpus(fs: KernelFs, driver: NvmlGpus) -> Check:
 
 
 def gpudirect(fs: KernelFs) -> list[Check]:
-    """Check whether GPUDirect Storage can bypass system calls here, and whether its driver counts the bytes."""
-    try:
-        collector = GpuDirectReader(fs)
-    except UnavailableError:
+    """Check whether GPUDirect Storage can bypass system calls here."""
+    if not (fs.proc / NVIDIA_FS).exists():
         return []
-    try:
-        statistics = collector.sample()
-    except OSError as error:
-        text = f"the statistics of nvidia-fs cannot be read ({error.strerror})"
-        return [Check("gpudirect", "note", f"{text}: only its files show what cuFile transfers")]
-    finally:
-        collector.close()
-    if not collector.has_driver:
-        return [Check("gpudirect", "ok", "cuFile uses ordinary system calls here, which are monitored")]
-    named = f"nvidia-fs {statistics.driver}" if statistics.driver else "nvidia-fs"
-    if statistics.counts:
-        return [Check("gpudirect", "ok", f"{named} counts the bytes that cuFile transfers outside of system calls")]
-    text = f"{named} transfers data outside of system calls, and its statistics are off: only its files show it"
-    return [Check("gpudirect", "warn", text, remedies.parameter("nvidia_fs", "rw_stats_enabled", "1"))]
+    text = "nvidia-fs (GPUDirect Storage) transfers data outside of system calls: only its files show it"
+    return [Check("gpudirect", "note", text)]

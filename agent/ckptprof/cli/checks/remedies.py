@@ -143,12 +143,6 @@ def setting(name: str, value: str) -> str:
     return first_available(f"sysctl {name}={value}", otherwise=f"as root, write {value} into {path}")
 
 
-def parameter(module: str, name: str, value: str) -> str:
-    """Return how to set a parameter of a loaded module, until the next boot and permanently."""
-    for_good = f"`options {module.replace('_', '-')} {name}={value}` in /etc/modprobe.d makes it permanent"
-    return f"as root, write {value} into /sys/module/{module}/parameters/{name}; {for_good}"
-
-
 def mount(arguments: str) -> str | None:
     """Return a mount command ready to paste; None in a container that may not mount."""
     return as_root(f"mount {arguments}") if are_in_bounding_set(CAP_SYS_ADMIN) else None

@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ckptprof import figures
 from ckptprof.cli import output
 from ckptprof.cli.shared.screen import Screen
-from ckptprof.model import Checkpoint, Point
+from ckptprof.model import Point
 from ckptprof.report import show
 from ckptprof.report.live.frame import ScreenOptions, frame, total_rate
 from ckptprof.report.live.state import State
 
+if TYPE_CHECKING:
+    from ckptprof.service.live.following import LiveReader
+
 LONGEST = "sorted by duration: s sorts by time"
 FROZEN = "frozen: f resumes"
 _RECENT_SAMPLES = 600  # samples per device in the chart
-
-
-class LiveSource(Protocol):
-    """A source of live states."""
-
-    def state(self, now_ns: int, /) -> State:
-        """Return the current state; raises StoreError."""
-
-    def checkpoint(self, one: Checkpoint) -> Checkpoint | None:
-        """Return a recent checkpoint with all details; None if it is no longer stored."""
 
 
 def screen_options(width: int, height: int, *, colour: bool) -> ScreenOptions:
@@ -39,38 +31,28 @@ def screen_options(width: int, height: int, *, colour: bool) -> ScreenOptions:
 
 
 class LiveView:
-    """Draws states of a source until `q`, a signal or `has_ended`."""
+    """Draws states of a source until `q` or a signal."""
 
-    def __init__(
-        self,
-        screen: Screen,
-        source: LiveSource,
-        interval: float,
-        *,
-        colour: bool,
-        below: Callable[[int, int], list[str]] = lambda _width, _height: [],
-    ) -> None:
-        """`interval`: seconds between samples; `below` returns the lines under the view, for a width and height."""
+    def __init__(self, screen: Screen, source: LiveReader, interval: float, *, colour: bool) -> None:
+        """`interval`: seconds between samples."""
         self._screen = screen
         self._source = source
         self._interval = interval
         self._colour = colour
-        self._below = below
         self._chosen: str | None = None  # the uid; None: the newest
         self._page: list[str] | None = None  # of the checkpoint that is shown
         self._top = 0  # line of it
         self._recent: dict[str, deque[Point]] = {}  # bytes of each device, the newest last
         self._sampled_ns: dict[str, int] = {}  # time of the last sample of each device
-        self._lower_lines: list[str] = []
         self._is_by_duration = False
         self._is_frozen = False
-        self.has_ended = False
+        self._has_ended = False
 
     def run(self) -> None:
         """Poll, draw and handle keys until the end; raises StoreError."""
         polled = self._poll()
         due = time.monotonic() + self._interval
-        while not self.has_ended and self._screen.ended_by is None:
+        while not self._has_ended and self._screen.ended_by is None:
             last, notes = polled.last, polled.notes
             if self._is_by_duration:
                 last, notes = tuple(sorted(last, key=figures.duration_ns, reverse=True)), (*notes, LONGEST)
@@ -102,15 +84,12 @@ class LiveView:
             return
         uids = [one.uid for one in state.last]
         chosen = self._chosen if self._chosen in uids else next(iter(uids), None)
-        if not self._is_frozen:
-            self._lower_lines = self._below(width, height)
-        lines = max(0, height - len(self._lower_lines))
-        screen = replace(screen_options(width, lines, colour=self._colour), chosen=chosen, recent=self._recent)
-        self._screen.draw([*frame(state, screen), *self._lower_lines][:height])
+        screen = replace(screen_options(width, height, colour=self._colour), chosen=chosen, recent=self._recent)
+        self._screen.draw(frame(state, screen)[:height])
 
     def _press(self, key: str, state: State) -> None:
         if key == "quit":
-            self.has_ended = True
+            self._has_ended = True
             return
         if self._page is not None:
             self._scroll(key)

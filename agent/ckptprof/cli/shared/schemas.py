@@ -17,7 +17,6 @@ from typing import Any, get_args, get_type_hints
 
 import msgspec
 
-from ckptprof.cluster.annotations import Annotations
 from ckptprof.cluster.answers import Collisions, Costs, Limits, NewestSteps, Nodes, Stragglers
 from ckptprof.cluster.model import ClusterCheckpoint
 from ckptprof.diagnose.plan.checkpoint_plan import CheckpointPlan
@@ -50,7 +49,6 @@ DOCUMENTS: dict[str, tuple[str, type]] = {
     "config": ("config --json", settings.Settings),
     "diff": ("diff --json", diff.DiffDocument),
     "doctor": ("doctor --json", doctor.DoctorDocument),
-    "fleet-annotate": ("fleet annotate --json", Annotations),
     "fleet-collisions": ("fleet collisions --json", Collisions),
     "fleet-cost": ("fleet cost --json", Costs),
     "fleet-limits": ("fleet limits --json", Limits),

@@ -9,9 +9,8 @@ import shutil
 import signal
 import sys
 import termios
-import threading
 import tty
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -28,19 +27,14 @@ _KEYS = {
     b"s": "sort", b"f": "freeze",
 }  # fmt: skip
 _CHUNK = 1024
-ENDS = (signal.SIGTERM, signal.SIGHUP)
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Screen:
-    """A context with the alternate screen of the terminal of standard input and output.
+    """A context with the alternate screen of the terminal of standard input and output, for the main thread."""
 
-    The main thread enters and leaves it; any thread may use it.
-    """
-
-    def __init__(self, ends: Iterable[signal.Signals] = ENDS) -> None:
-        """Leave the terminal unchanged until `__enter__`; `ends`: signals that set `ended_by`."""
-        self._ends = frozenset(ends)
-        self._lock = threading.RLock()  # a signal may interrupt the main thread anywhere
+    def __init__(self) -> None:
+        """Leave the terminal unchanged until `__enter__`."""
         self._input, self._output = sys.stdin.fileno(), sys.stdout.fileno()
         self._before: list[Any] | None = None  # of termios, while the screen is ours
         self._handlers: dict[signal.Signals, Any] = {}
@@ -48,17 +42,17 @@ class Screen:
         self.ended_by: int | None = None  # the signal that requested the end
 
     def __enter__(self) -> Self:
-        for number in (*self._ends, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
+        for number in (*_ENDS, signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH):
             self._handlers[number] = signal.signal(number, self._handle_signal)
         try:
             self._acquire()
         except BaseException:
-            self.release()
+            self._release()
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.release()
+        self._release()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         os.close(self._wake)
@@ -74,9 +68,8 @@ class Screen:
 
     def draw(self, lines: Sequence[str]) -> None:
         """Draw these lines; at most as many as the screen has."""
-        with self._lock:
-            if self._before is not None:
-                self._write(_START + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
+        if self._before is not None:
+            self._write(_START + _NEXT_LINE.join(lines) + "\x1b[K" + _END)
 
     def wait(self, seconds: float) -> list[str]:
         """Wait for a key, a signal or the timeout; return the names of keys."""
@@ -85,11 +78,6 @@ class Screen:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, _CHUNK)
         return self._keys() if self._input in ready else []
-
-    def wake(self) -> None:
-        """Interrupt `wait` of another thread."""
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._wake, b"x")
 
     def _keys(self) -> list[str]:
         try:
@@ -101,24 +89,24 @@ class Screen:
         return keys_of(data)
 
     def _handle_signal(self, number: int, _: FrameType | None) -> None:
-        if number in self._ends:
+        if number in _ENDS:
             self.ended_by = number
         elif number == signal.SIGTSTP:
             self._stop()
-        self.wake()
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake, b"x")  # ends `wait`
 
     def _stop(self) -> None:
         """Restore the terminal, stop, and acquire the screen again on SIGCONT; in the background, end."""
-        with self._lock:
-            is_ours = self._before is not None
-            self.release()
-            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
-            signal.raise_signal(signal.SIGTSTP)
-            signal.signal(signal.SIGTSTP, self._handle_signal)
-            if is_ours and self._is_in_front():
-                self._acquire()
-            elif is_ours:  # drawing in the background would stop the command, too
-                self.ended_by = signal.SIGTSTP
+        is_ours = self._before is not None
+        self._release()
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.raise_signal(signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, self._handle_signal)
+        if is_ours and self._is_in_front():
+            self._acquire()
+        elif is_ours:  # drawing in the background would stop it again
+            self.ended_by = signal.SIGTSTP
 
     def _is_in_front(self) -> bool:
         try:
@@ -131,16 +119,15 @@ class Screen:
         tty.setcbreak(self._input, termios.TCSADRAIN)
         self._write(_ENTER)
 
-    def release(self) -> None:
+    def _release(self) -> None:
         """Restore the terminal; a second call does nothing."""
-        with self._lock:
-            if self._before is None:
-                return
-            before, self._before = self._before, None
-            with contextlib.suppress(OSError):
-                self._write(_LEAVE)
-            with contextlib.suppress(termios.error):  # the terminal is gone
-                termios.tcsetattr(self._input, termios.TCSADRAIN, before)
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        with contextlib.suppress(OSError):
+            self._write(_LEAVE)
+        with contextlib.suppress(termios.error):  # the terminal is gone
+            termios.tcsetattr(self._input, termios.TCSADRAIN, before)
 
     def _write(self, text: str) -> None:
         encoding = sys.stdout.encoding or "ascii"

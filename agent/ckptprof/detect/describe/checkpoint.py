@@ -17,12 +17,7 @@ from ckptprof.detect.describe.durability import (
     list_write_ends,
     measure_writeback,
 )
-from ckptprof.detect.describe.layout import (
-    classify_transfer,
-    cufile_limitations,
-    describe_pattern,
-    identify_cufile_engine,
-)
+from ckptprof.detect.describe.layout import HIDDEN, classify_transfer, describe_pattern, identify_engine
 from ckptprof.detect.describe.limitations import list_limitations, unsettled_limitation, untracked_bytes_limitation
 from ckptprof.detect.describe.overheads import find_copies, measure_amplification
 from ckptprof.detect.describe.risks import find_risks
@@ -72,7 +67,7 @@ def assemble(
     start_ns, end_ns = clock.wall(candidate.start_ns), clock.wall(candidate.end_ns)
     kind = Kind.SAVE if candidate.writes else Kind.RESTORE
     sent = summarize_sendings(candidate.parts)
-    engine = identify_cufile_engine(candidate, world)
+    engine = identify_engine(candidate, world)
     pattern = Pattern(class_=None) if sent is not None else describe_pattern(candidate, world.histories, engine)
     durable = estimate_durability(
         list_write_ends(candidate.parts if candidate.writes else (), clock), known.transfers.writeback
@@ -98,7 +93,7 @@ def assemble(
     source = refine_by_client(source, candidate, measures.mount)
     settled = durable.at_ns is not None if candidate.writes else source.cache is not None
     further_limitations += (
-        cufile_limitations(engine, world)
+        (HIDDEN,) * (engine is not None)
         + other_namespace_limitation(world, measures, writers)
         + world.devices.clients.limitations_of_mount(world.devices.mount_of(path))
     )

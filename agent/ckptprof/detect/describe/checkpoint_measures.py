@@ -36,7 +36,6 @@ def measure_checkpoint(draft: Draft) -> Measures:
         gpu_sent_bytes=world.gpu_traffic.sent_bytes(list_job_processes(draft), start_ns - before_ns, end_ns)
         if candidate.writes and draft.stall.mode is not Mode.ASYNC
         else None,  # a job that continues training transfers other data as well
-        gpudirect=world.gpudirect.measure(start_ns, end_ns),
         links=world.devices.links.measures(start_ns, end_ns, writes=candidate.writes),
         mount=_mount(draft, mount) if mount is not None else None,
         memory=world.memory.between(start_ns, end_ns),

@@ -23,7 +23,7 @@ class Draft:
     writers: Mapping[ProcessKey, Writer]  # most bytes first
     stall: Stall
     durable_ns: int | None
-    engine: str | None = None  # of cuFile
+    engine: str | None = None  # of its pattern
 
     @property
     def world(self) -> World:

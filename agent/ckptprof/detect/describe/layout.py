@@ -1,8 +1,7 @@
 """How the bytes of an event were laid out, and the class of that: by bytes, not operations (design section 5).
 
-Also which engine of cuFile (GPUDirect Storage) transferred them between GPU and storage. With its driver, nvidia-fs, no
-call transfers a byte: what the process wrote or fetched grows far beyond what its calls requested, while the driver is
-open. Other engines make ordinary calls; that it was cuFile shows in the Python stack of a writing thread.
+Also whether GPUDirect Storage transferred them. With its driver, nvidia-fs, no call transfers a byte: what the process
+wrote or fetched grows far beyond what its calls requested, while the driver is open.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from ckptprof.detect.transfers.access_order import AccessOrder, called_median_by
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.process_counters import ProcessHistories
 from ckptprof.detect.world.world import World
-from ckptprof.frameworks.code_patterns import CUFILE
 from ckptprof.model import Pattern, PatternClass
 
-NVFS, P2PDMA, COMPAT = "nvfs", "p2pdma", "compat"
+NVFS = "nvfs"
+HIDDEN = "offset, size and time of its operations: nvidia-fs (GPUDirect Storage) transferred it without any call"
 OBSERVED_SHARE = 0.5  # of the bytes need a known order before a class is named
 _RANDOM_SEQUENTIAL = 0.75  # half of random operations go forward
 _RANDOM_CONSECUTIVE = 0.25
 
 
 def describe_pattern(candidate: Candidate, histories: ProcessHistories, engine: str | None = None) -> Pattern:
-    """Describe the pattern of a candidate transferred by a cuFile `engine`; None for whatever was not observed."""
+    """Describe the pattern of a candidate transferred by an `engine`; None for whatever was not observed."""
     total = candidate.bytes
     order, sizes = measure_layout(candidate.parts, histories)
     known = order.known_bytes
@@ -76,41 +75,16 @@ def _classify(order: AccessOrder, called_median_bytes: float | None) -> PatternC
     return PatternClass.MIXED
 
 
-def identify_cufile_engine(candidate: Candidate, world: World) -> str | None:
-    """Identify the cuFile engine: nvfs, p2pdma or compat; None without evidence of cuFile."""
+def identify_engine(candidate: Candidate, world: World) -> str | None:
+    """Identify the driver that transferred most bytes without any call, for processes that have it open."""
     if candidate.is_sent or not candidate.bytes:
         return None
-    if _bypasses_calls(candidate, world):
-        return NVFS
-    span = candidate.start_ns, candidate.end_ns
-    samples = (sample for process in candidate.processes for sample in world.trainers.stacks(process, *span))
-    if not any(CUFILE.search(file) for sample in samples for thread in sample.threads for _, file, _ in thread.frames):
-        return None
-    known = world.gpudirect.last_sample
-    direct = 2 * sum(part.direct_bytes for part in candidate.parts) >= candidate.bytes
-    return P2PDMA if direct and known is not None and known.peer_memory else COMPAT
-
-
-def cufile_limitations(engine: str | None, world: World) -> tuple[str, ...]:
-    """Limitation of transfers by nvidia-fs; empty for other engines."""
-    if engine != NVFS:
-        return ()
-    known = world.gpudirect.last_sample
-    statistics_off = known is not None and known.driver is not None and not known.counts
-    more = "; its statistics are off: `ckptprof doctor` shows how to enable them" if statistics_off else ""
-    return (
-        f"offset, size and time of its operations: nvidia-fs (GPUDirect Storage) transferred it without any call{more}",
-    )
-
-
-def _bypasses_calls(candidate: Candidate, world: World) -> bool:
-    """Whether most bytes were transferred by no call, by processes that have the driver open."""
-    users = [process for process in candidate.processes if world.gpudirect.is_used_by(process)]
+    users = [process for process in candidate.processes if process in world.gpudirect]
     parts = [part for part in candidate.parts if part.process in users and part.operations is None]
     transferred = sum(part.bytes for part in parts if not part.is_mapped)
     if 2 * transferred < candidate.bytes:
-        return False
+        return None
     span = candidate.start_ns, candidate.end_ns
     intervals = [one for process in users for one in world.histories[process].between(*span)]
     called_bytes = sum(one.written_bytes if candidate.writes else one.returned_bytes for one in intervals)
-    return 2 * called_bytes < transferred
+    return NVFS if 2 * called_bytes < transferred else None

@@ -9,7 +9,7 @@ from ckptprof.detect.world.file_calls import FileCalls
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.host.devices import Devices
 from ckptprof.detect.world.host.fuse_mounts import FuseMounts
-from ckptprof.detect.world.host.gpu_traffic import GpuDirectHistory, GpuTraffic
+from ckptprof.detect.world.host.gpu_traffic import GpuDirectUsers, GpuTraffic
 from ckptprof.detect.world.host.host_memory import HostMemoryHistory
 from ckptprof.detect.world.host.known_folders import KnownFolders
 from ckptprof.detect.world.jobs import Jobs
@@ -64,7 +64,7 @@ class World:
         self.usage = ProcessUsage(header.ticks_per_second, header.page_size)
         self.devices = Devices()
         self.folders = KnownFolders()
-        self.gpudirect = GpuDirectHistory()
+        self.gpudirect = GpuDirectUsers()
         self.gpu_traffic = GpuTraffic()
         self.memory = HostMemoryHistory()
         self.fuse = FuseMounts(header.ticks_per_second)

@@ -1,10 +1,10 @@
 -- GPU time in which training was blocked, for each value of the variable by: job, run, user, account, partition,
--- framework, mode, storage, week (in the zone zone_seconds east of UTC), or slurm: cluster and number of a job.
+-- framework, mode, storage or week (in the zone zone_seconds east of UTC).
 WITH named AS (  -- with what is read of a checkpoint alone: windows sort it
     SELECT
-        uid, start_ns, end_ns, run_key, is_save, is_complete, is_restorable, seconds, rate, stall_seconds,
+        uid, start_ns, end_ns, run_key, is_save, is_complete, seconds, rate, stall_seconds,
         nodes_observed + len(waited) AS nodes,
-        whole.job, whole.step, whole.bytes, whole.written_bytes, whole.unique_bytes, whole.verdict."limit",
+        whole.job, whole.written_bytes, whole.unique_bytes,
         whole.cost.gpus, whole.cost.gpu_seconds, whole.cost.bytes_per_second_per_gpu,
         CASE getvariable('by')
             WHEN 'job' THEN job_key
@@ -18,11 +18,6 @@ WITH named AS (  -- with what is read of a checkpoint alone: windows sort it
             WHEN 'week' THEN strftime(
                 make_timestamp((start_ns + coalesce(getvariable('zone_seconds')::BIGINT, 0) * 1000000000) // 1000), '%G-W%V'
             )
-            WHEN 'slurm' THEN CASE
-                WHEN whole.run.scheduler = 'slurm' AND regexp_full_match(whole.run.job, '[0-9]+') THEN concat_ws(
-                    '/', nullif(regexp_extract(whole.run."key", '^slurm:([^@/]*)/', 1), ''), whole.run.job
-                )
-            END
         END AS name
     FROM checkpoints
 ), steps AS (
@@ -86,11 +81,7 @@ WITH named AS (  -- with what is read of a checkpoint alone: windows sort it
         median(bytes_per_second_per_gpu) FILTER (is_save AND is_complete) AS bytes_per_second_per_gpu,
         sum(written_bytes) FILTER (is_save AND unique_bytes <> 0)
             / sum(unique_bytes) FILTER (is_save AND written_bytes IS NOT NULL AND unique_bytes <> 0)
-            AS amplification,
-        -- of `fleet annotate` alone
-        sum(bytes) FILTER (is_save) AS bytes,
-        mode("limit" ORDER BY start_ns, uid) FILTER (is_save) AS "limit",
-        (max({start_ns: start_ns, step: step}) FILTER (is_restorable)).step AS newest_step
+            AS amplification
     FROM named
     WHERE name IS NOT NULL
     GROUP BY name

@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-from ckptprof.frameworks.example_saves import (
-    PICKLE,
-    SMALL,
-    TORCH_ZIP,
-    ExampleFile,
-    dcp_files,
-    example_save,
-    files_of_ranks,
-    safetensors_file,
-    torch_file,
-)
 from ckptprof.frameworks.framework_entry import CodePatterns, Framework, file_pattern, folder_pattern, temporary_pattern
 
 _BELOW = (
@@ -27,25 +16,11 @@ FRAMEWORKS = (
         libraries=("torch",),
         files=(file_pattern(r"iter_(?P<step>\d{7})_(?P<rank>\d+)_local\.pt", r"(?P<below>/\d+)?$"),),
         temporary=(temporary_pattern("dirty", r"\.dirty(?=\.pt$)"),),
-        durability="rename",
-        asynchronous=("daemon", "child", "thread"),
         code=CodePatterns(
             saves=(r"nvidia_resiliency_ext/checkpointing/.*",),
             background=(r"nvidia_resiliency_ext/checkpointing/async_ckpt/\w+",),
         ),
         launchers=("ft_launcher",),
-        names="`SESSION/R/iter_0000500_R_local.pt` (`.dirty.pt` before)",
-        completed_by="rename",
-        saves=(
-            example_save(
-                *files_of_ranks(
-                    torch_file(
-                        "s/{rank}/iter_{step:07}_{rank}_local.pt",
-                        temporary="s/{rank}/iter_{step:07}_{rank}_local.dirty.pt",
-                    )
-                )
-            ),
-        ),
     ),
     # ByteCheckpoint, also as used by VeOmni: model/, optimizer/ (each as PyTorch DCP) and extra_state/ in one folder.
     Framework(
@@ -56,19 +31,7 @@ FRAMEWORKS = (
             file_pattern(r"extra_states?_rank_?(?P<rank>\d+)\.pt", r"(?P<below>/extra_states?)$"),
         ),
         directories=(folder_pattern(r"global_step_(?P<step>\d{1,12})"),),
-        asynchronous=("child", "thread"),
         code=CodePatterns(saves=(r"bytecheckpoint/.*",)),
-        names="`global_step_N/{model,optimizer,extra_state}/`",
-        completed_by="`.metadata`",
-        saves=(
-            example_save(
-                *dcp_files("global_step_{step}/model"),
-                *dcp_files("global_step_{step}/optimizer"),
-                *files_of_ranks(
-                    ExampleFile("global_step_{step}/extra_state/extra_state_rank_{rank}.pt", SMALL, magic=TORCH_ZIP)
-                ),
-            ),
-        ),
     ),
     # accelerate (utils/constants.py, utils/fsdp_utils.py, accelerator.py): save_state, to checkpoints/checkpoint_N/.
     # With FSDP the model and the optimizer are two folders of PyTorch DCP, or one file of each rank; every rank writes
@@ -90,31 +53,11 @@ FRAMEWORKS = (
             ),
         ),
         directories=(folder_pattern(r"checkpoint_(?P<step>\d{1,12})"),),
-        asynchronous=("thread",),
         launchers=(
             "accelerate",
             "accelerate-launch",
             "accelerate.commands.launch",
             "accelerate.commands.accelerate_cli",
-        ),
-        names=(
-            "`checkpoints/checkpoint_N/`: `optimizer.bin`, `random_states_R.pkl`, `pytorch_model_fsdp_N/`, "
-            "`optimizer_N/`"
-        ),
-        proven_by=("tests/e2e/jobs/accelerator.py",),
-        saves=(
-            example_save(
-                safetensors_file("checkpoints/checkpoint_{step}/model.safetensors"),
-                torch_file("checkpoints/checkpoint_{step}/optimizer.bin", 80),
-                *files_of_ranks(
-                    ExampleFile("checkpoints/checkpoint_{step}/random_states_{rank}.pkl", SMALL, magic=PICKLE)
-                ),
-            ),
-            example_save(
-                *dcp_files("checkpoint_{step}/pytorch_model_fsdp_0"),
-                *dcp_files("checkpoint_{step}/optimizer_0"),
-                variant="fsdp",
-            ),
         ),
     ),
     # DeepSpeed (deepspeed/runtime/engine.py): global_stepN/ (or any tag), then the text file `latest` beside it. The
@@ -135,34 +78,8 @@ FRAMEWORKS = (
         ),
         directories=(folder_pattern(r"global_step(?P<step>\d{1,12})(?:_universal)?"),),
         commit=(file_pattern(r"latest(?:_universal)?"),),
-        asynchronous=("child", "thread"),
         code=CodePatterns(saves=(r"(?:\w+/)*checkpoint_engine/.*",), background=(r"fast_persist\w*",)),
         launchers=("deepspeed", "deepspeed.launcher.launch", "deepspeed.launcher.runner"),
-        names=(
-            "`global_stepN/` or any tag: `*zero_pp_rank_R_mp_rank_XX_*_states.pt`, `mp_rank_XX_…`, `zero/NAME/fp32.pt`"
-        ),
-        completed_by="`latest`",
-        proven_by=("tests/e2e/jobs/deepspeed_zero.py",),
-        saves=(
-            example_save(
-                torch_file("global_step{step}/mp_rank_00_model_states.pt"),
-                *files_of_ranks(
-                    ExampleFile(
-                        "global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP
-                    )
-                ),
-                ExampleFile("latest", SMALL),
-            ),
-            example_save(
-                *files_of_ranks(
-                    ExampleFile("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_model_states.pt", 20, magic=TORCH_ZIP)
-                ),
-                *files_of_ranks(
-                    ExampleFile("global_step{step}/zero_pp_rank_{rank}_mp_rank_00_optim_states.pt", 40, magic=TORCH_ZIP)
-                ),
-                variant="zero3",
-            ),
-        ),
     ),
     # Orbax (orbax/checkpoint/_src/path/{atomicity_types,step}.py, _src/serialization): STEP/ or PREFIX_STEP/. Written
     # as STEP.orbax-checkpoint-tmp[-N]/ and renamed when complete, or in place with commit_success.txt at the end.
@@ -186,40 +103,6 @@ FRAMEWORKS = (
             temporary_pattern("orbax-checkpoint-tmp", r"\.orbax-checkpoint-tmp.*$"),
             temporary_pattern("__lock", r"\.__lock$"),
         ),
-        durability="fsync",
-        asynchronous=("thread",),
         code=CodePatterns(saves=(r"tensorstore/.*", r"orbax/.*"), background=(r"checkpointers/async_checkpointer",)),
-        names="`N/`, `PREFIX_N/`, `.orbax-checkpoint-tmp*`: `ocdbt.process_R/`, `manifest.ocdbt`, zarr folders",
-        completed_by="rename of the folder, `commit_success.txt`",
-        proven_by=("tests/e2e/jobs/orbax_manager.py",),
-        saves=(
-            example_save(
-                *files_of_ranks(
-                    ExampleFile(
-                        "{step}/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
-                        40,
-                        sync_seconds=0.05,
-                        temporary="{step}.orbax-checkpoint-tmp/default/ocdbt.process_{rank}/d/0123456789abcdef0123456789abcdef",
-                    )
-                ),
-                ExampleFile(
-                    "{step}/_CHECKPOINT_METADATA", SMALL, temporary="{step}.orbax-checkpoint-tmp/_CHECKPOINT_METADATA"
-                ),
-                path="{step}",
-                runtimes=("jax", "numpy"),
-            ),
-            example_save(
-                *tuple(
-                    ExampleFile(
-                        f"ckpt_{{step}}/default/params.layer{n}.kernel/0.0",
-                        30,
-                        temporary=f"ckpt_{{step}}.orbax-checkpoint-tmp/default/params.layer{n}.kernel/0.0",
-                    )
-                    for n in (1, 2)
-                ),
-                runtimes=("jax", "numpy"),
-                variant="zarr",
-            ),
-        ),
     ),
 )

@@ -4,20 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ckptprof.frameworks.example_saves import (
-    GGUF,
-    GZIP,
-    HDF5,
-    NPZ,
-    PICKLE,
-    SMALL,
-    TENSORIZER,
-    ExampleFile,
-    example_save,
-    files_of_ranks,
-    safetensors_file,
-    torch_file,
-)
 from ckptprof.frameworks.framework_entry import PACKED, CodePatterns, Framework, file_pattern, temporary_pattern
 
 FRAMEWORKS = (
@@ -28,19 +14,7 @@ FRAMEWORKS = (
         formats=frozenset(("safetensors",)),
         files=(file_pattern(r".*\.safetensors"),),
         temporary=(temporary_pattern(".tmp", r"^\.tmp[A-Za-z0-9]{6}$"),),
-        durability="rename",
         code=CodePatterns(saves=(r"safetensors/\w+",), writes=(r"safetensors/\w+",)),
-        names="`.safetensors` (`.tmpXXXXXX` before)",
-        completed_by="rename",
-        proven_by=("examples/train_torch.py", "tests/e2e/jobs/torch_save.py"),
-        saves=(
-            example_save(safetensors_file("step_{step}/model.safetensors"), mapped=True),
-            example_save(
-                *tuple(safetensors_file(f"step_{{step}}/model-0000{n}-of-00002.safetensors") for n in (1, 2)),
-                mapped=True,
-                variant="shards",
-            ),
-        ),
     ),
     # Tensorizer (tensorizer/serialization.py): preallocated, several threads write with pwrite; the header is written
     # again last. In place, no fsync, no marker. Weights alone, mostly to be served.
@@ -52,9 +26,6 @@ FRAMEWORKS = (
         files=(file_pattern(r".*\.tensors"),),
         code=CodePatterns(saves=(r"tensorizer/\w+",), writes=(r"tensorizer/\w+",)),
         magics=((b"|TZR|", "tensorizer"),),
-        names="`.tensors`",
-        proven_by=("tests/e2e/jobs/new_writers.py",),
-        saves=(example_save(ExampleFile("step_{step}/model.tensors", 40, magic=TENSORIZER)),),
     ),
     # torch.save (torch/serialization.py): any name, known by its ending and first bytes: zip, or pickle of old.
     # In place, no fsync, no marker. `.pth.tar` is what the examples of PyTorch and timm call it, `.tar` what its
@@ -71,19 +42,6 @@ FRAMEWORKS = (
         ),
         code=CodePatterns(saves=(r"torch/serialization",), writes=(r"torch/serialization",)),
         doubtful=re.compile(r"(?<!\.pth)(?<!\.pt)\.tar$"),
-        names=(
-            "`.pt`, `.pth`, `.ckpt`, also with `.gz`, `.zst` and the like; `.pth.tar`, `.tar` that is none, "
-            "`pytorch_model*.bin`"
-        ),
-        proven_by=("examples/train_torch.py", "tests/e2e/jobs/torch_save.py"),
-        saves=(
-            example_save(torch_file("ckpt_{step}.pt")),
-            example_save(*files_of_ranks(torch_file("model_step_{step}_rank_{rank}.pt")), variant="ranks"),
-            example_save(
-                ExampleFile("model_{step}.pt", 40, magic=b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."), variant="legacy"
-            ),
-            example_save(ExampleFile("ckpt_{step}.pt.gz", 40, magic=GZIP), variant="compressed"),
-        ),
     ),
     # XGBoost (callback.py, TrainingCheckPoint: model_12.ubj), LightGBM (snapshot_freq: model.txt.snapshot_iter_12).
     Framework(
@@ -94,8 +52,6 @@ FRAMEWORKS = (
             file_pattern(r".*\.ubj"),
             file_pattern(r".*\.snapshot_iter_(?P<step>\d{1,12})"),
         ),
-        names="`.ubj`, `.snapshot_iter_N` (XGBoost, LightGBM)",
-        saves=(example_save(ExampleFile("model_{step}.ubj", 20), runtimes=("numpy",)),),
     ),
     # GGUF (ggml/docs/gguf.md): weights for llama.cpp, mostly converted or downloaded, seldom saved by what trains.
     Framework(
@@ -104,8 +60,6 @@ FRAMEWORKS = (
         formats=frozenset(("gguf",)),
         files=(file_pattern(r".*\.gguf"),),
         magics=((b"GGUF", "gguf"),),
-        names="`.gguf`",
-        saves=(example_save(ExampleFile("checkpoint-{step}.gguf", 40, magic=GGUF)),),
     ),
     # HDF5 (h5py): weights of older Keras and much else that is no checkpoint.
     Framework(
@@ -115,8 +69,6 @@ FRAMEWORKS = (
         files=(file_pattern(r".*\.(?:h5|hdf5)"),),
         code=CodePatterns(saves=(r"h5py/_hl/\w+",), writes=(r"h5py/_hl/\w+",)),
         magics=((b"\x89HDF", "hdf5"),),
-        names="`.h5`, `.hdf5`",
-        saves=(example_save(ExampleFile("weights_step_{step}.h5", 40, magic=HDF5)),),
     ),
     # numpy.save and savez (numpy/lib/_npyio_impl.py): the weakest of marks, since data sets bear them too.
     Framework(
@@ -126,9 +78,6 @@ FRAMEWORKS = (
         files=(file_pattern(r".*\.np[yz]"),),
         code=CodePatterns(saves=(r"numpy/lib/\w*npyio\w*",)),
         magics=((b"\x93NUMPY", "npy"),),
-        names="`.npy`, `.npz`",
-        proven_by=("examples/train_numpy.py",),
-        saves=(example_save(ExampleFile("params_step_{step}.npz", 40, magic=NPZ), runtimes=("jax", "numpy")),),
     ),
     # pickle, cloudpickle and joblib (joblib/numpy_pickle.py): anything is stored so, checkpoints among it.
     Framework(
@@ -136,12 +85,6 @@ FRAMEWORKS = (
         weight=0.15,
         files=(file_pattern(r".*\.(?:pkl|pickle|cloudpickle|joblib)" + PACKED),),
         code=CodePatterns(saves=(r"joblib/numpy_pickle", r"pickle", r"cloudpickle/\w+")),
-        names="`.pkl`, `.pickle`, `.joblib`, `.cloudpickle`, also with `.gz`, `.zst` and the like",
-        proven_by=("tests/e2e/jobs/torch_save.py",),
-        saves=(
-            example_save(ExampleFile("ckpt_{step}.pkl.gz", 40, magic=GZIP), variant="compressed"),
-            example_save(ExampleFile("policy_step_{step}.pkl", 40, magic=PICKLE)),
-        ),
     ),
     # Zarr (v2 and v3, zarr/storage/_local.py, _zip.py): a folder or a zip of chunks, which data sets are, too.
     # Each chunk is written to `NAME.<32 hexadecimal digits>.partial` and renamed; metadata lie beside them.
@@ -155,22 +98,5 @@ FRAMEWORKS = (
             file_pattern(r"[^/]+\.zarr\.zip"),
         ),
         temporary=(temporary_pattern("partial", r"\.[0-9a-f]{32}\.partial$"),),
-        durability="rename",
-        names="`NAME.zarr/`: `zarr.json`, `.zarray`, chunks (`c/0/1`, `0.1`); `NAME.zarr.zip`",
-        saves=(
-            example_save(
-                *(
-                    ExampleFile(
-                        f"step_{{step}}.zarr/layer{n}/c/0/0",
-                        20,
-                        temporary=f"step_{{step}}.zarr/layer{n}/c/0/0.{'0123456789abcdef' * 2}.partial",
-                    )
-                    for n in range(3)
-                ),
-                *(ExampleFile(f"step_{{step}}.zarr/layer{n}/zarr.json", SMALL) for n in range(3)),
-                runtimes=("jax", "numpy"),
-            ),
-            example_save(ExampleFile("step_{step}.zarr.zip", 20), runtimes=("numpy",)),
-        ),
     ),
 )

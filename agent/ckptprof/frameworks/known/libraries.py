@@ -2,17 +2,6 @@
 
 from __future__ import annotations
 
-from ckptprof.frameworks.example_saves import (
-    HDF5,
-    NPZ,
-    SAFETENSORS,
-    SMALL,
-    ExampleFile,
-    dcp_files,
-    example_save,
-    files_of_ranks,
-    safetensors_file,
-)
 from ckptprof.frameworks.framework_entry import CodePatterns, Framework, file_pattern, required_file, temporary_pattern
 
 FRAMEWORKS = (
@@ -28,30 +17,10 @@ FRAMEWORKS = (
         ),
         commit=(file_pattern(r"\.metadata"), file_pattern(r"__\d+\.metadata")),
         temporary=(temporary_pattern(".tmp", r"(?<=\.metadata)\.tmp$"),),
-        durability="fsync",
-        asynchronous=("thread", "child"),
         code=CodePatterns(
             saves=(r"torch/distributed/checkpoint/.*",), background=(r"torch/distributed/checkpoint/_async_\w+",)
         ),
         companions=(required_file(r"__\d+_\d+\.distcp$", ".metadata"),),
-        names="`__R_N.distcp`; `sharded/shard-R-model-*.safetensors`",
-        completed_by="`.metadata`",
-        proven_by=("examples/train_torch.py", "tests/e2e/jobs/dcp.py"),
-        saves=(
-            example_save(*dcp_files("step-{step}")),
-            example_save(
-                *files_of_ranks(
-                    ExampleFile(
-                        "step_{step}/sharded/shard-{rank1:05}-model-00001-of-00001.safetensors",
-                        30,
-                        magic=SAFETENSORS,
-                        sync_seconds=0.02,
-                    )
-                ),
-                path="step_{step}",
-                variant="hf",
-            ),
-        ),
     ),
     # TensorFlow (core/kernels/save_restore_v2_ops.cc, core/util/tensor_bundle): PREFIX-N.index and
     # .data-00000-of-00001. Each shard is written as PREFIX-N_temp/part-00000-of-00001.data-*, with .tempstateN
@@ -68,26 +37,11 @@ FRAMEWORKS = (
         ),
         commit=(file_pattern(r"checkpoint"),),
         temporary=(temporary_pattern("tempstate", r"\.tempstate\d+$"),),
-        durability="rename",
         code=CodePatterns(
             saves=(
                 r"tensorflow/python/(?:checkpoint|saved_model)/.*",
                 r"tensorflow/python/training/(?:saver|checkpoint\w*)",
             )
-        ),
-        names="`PREFIX-N.data-*`, `PREFIX-N.index`, `variables/variables.*`",
-        completed_by="`checkpoint`",
-        saves=(
-            example_save(
-                ExampleFile(
-                    "ckpt-{step}.data-00000-of-00001",
-                    60,
-                    temporary="ckpt-{step}_temp/part-00000-of-00001.data-00000-of-00001",
-                ),
-                ExampleFile("ckpt-{step}.index", SMALL, temporary="ckpt-{step}.index.tempstate123"),
-                path="",
-                runtimes=("tensorflow", "numpy"),
-            ),
         ),
     ),
     # MindSpore (mindspore/train/callback/_checkpoint.py): PREFIX-EPOCH_STEP.ckpt, after an exception with _breakpoint.
@@ -100,23 +54,12 @@ FRAMEWORKS = (
             ),
             file_pattern(r".+-\d{1,9}_(?P<step>\d{1,12})(?:_breakpoint)?\.ckpt"),
         ),
-        asynchronous=("thread", "child"),
         launchers=("msrun",),
-        names="`PREFIX-E_N.ckpt`, `_breakpoint`, `rank_R/`",
-        saves=(example_save(ExampleFile("CKP-2_{step}.ckpt", 40), runtimes=("mindspore", "numpy")),),
     ),
     # Apache MXNet (mxnet/module/module.py): PREFIX-0012.params and .states, the epoch with four digits.
     Framework(
         name="mxnet",
         files=(file_pattern(r".+-(?P<step>\d{4})\.(?:params|states)"),),
-        names="`PREFIX-000N.params`, `.states`",
-        saves=(
-            example_save(
-                ExampleFile("resnet-{step:04}.params", 40),
-                ExampleFile("resnet-{step:04}.states", 40),
-                runtimes=("mxnet", "numpy"),
-            ),
-        ),
     ),
     # Flax of old (flax/training/checkpoints.py): checkpoint_N of msgpack, written as checkpoint_tmp, then renamed.
     Framework(
@@ -128,14 +71,7 @@ FRAMEWORKS = (
             file_pattern(r".*\.msgpack"),
         ),
         weight=0.5,
-        durability="rename",
-        asynchronous=("thread",),
         code=CodePatterns(saves=(r"flax/(?:training/checkpoints|serialization)",)),
-        names="`checkpoint_N` (a file), `.msgpack`",
-        completed_by="rename",
-        saves=(
-            example_save(ExampleFile("checkpoint_{step}", 40, temporary="checkpoint_tmp"), runtimes=("jax", "numpy")),
-        ),
     ),
     # Keras 3 (keras/src/saving/saving_lib.py, callbacks/model_checkpoint.py): a zip `.keras` or `.weights.h5`, in
     # place. BackupAndRestore writes latest.weights.h5 and then training_metadata.json.
@@ -146,36 +82,17 @@ FRAMEWORKS = (
         files=(file_pattern(r".*\.keras"), file_pattern(r".*\.weights\.h5")),
         commit=(file_pattern(r"training_metadata\.json"),),
         code=CodePatterns(saves=(r"keras/(?:src/)?saving/.*",)),
-        names="`.keras`, `.weights.h5`",
-        completed_by="`training_metadata.json` (BackupAndRestore)",
-        proven_by=("tests/e2e/jobs/keras_fit.py",),
-        saves=(
-            example_save(ExampleFile("ckpt-epoch={step}.keras", 40, magic=NPZ), runtimes=("tensorflow", "numpy")),
-            example_save(
-                ExampleFile("step_{step}.weights.h5", 40, magic=HDF5),
-                runtimes=("tensorflow", "numpy"),
-                variant="weights",
-            ),
-        ),
     ),
     # PEFT (peft/utils/constants.py): adapter_model.safetensors or .bin, with adapter_config.json beside it.
     Framework(
         name="peft",
         libraries=("torch",),
         files=(file_pattern(r"adapter_model\.(?:safetensors|bin)"),),
-        durability="rename",
-        names="`adapter_model.safetensors`, `.bin`",
-        completed_by="rename",
-        saves=(example_save(safetensors_file("step_{step}/adapter_model.safetensors")),),
     ),
     # MLX LM (mlx_lm/tuner/trainer.py): adapters.safetensors and a second, numbered copy of it in the same folder.
     Framework(
         name="mlx",
         files=(file_pattern(r"(?P<step>\d{7})_adapters\.safetensors"), file_pattern(r"adapters\.safetensors")),
         copies_whole=True,
-        names="`000N_adapters.safetensors`",
-        saves=(
-            example_save(ExampleFile("{step:07}_adapters.safetensors", 40, magic=SAFETENSORS), runtimes=("numpy",)),
-        ),
     ),
 )

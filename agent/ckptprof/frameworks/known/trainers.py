@@ -4,19 +4,6 @@ from __future__ import annotations
 
 import re
 
-from ckptprof.frameworks.example_saves import (
-    NPZ,
-    PICKLE,
-    SAFETENSORS,
-    SMALL,
-    TORCH_ZIP,
-    ExampleFile,
-    dcp_files,
-    example_save,
-    files_of_ranks,
-    safetensors_file,
-    torch_file,
-)
 from ckptprof.frameworks.framework_entry import CodePatterns, Framework, file_pattern, folder_pattern, temporary_pattern
 
 _MEGATRON_FOLDER = r"/(?:iter_(?P<step>\d{7})|release)(?:/|$)"
@@ -47,26 +34,10 @@ FRAMEWORKS = (
             folder_pattern(r"release", r"^(?:mp_rank_\d.*/|__\d+_\d+\.distcp$|common\.pt$)", bare="release"),
         ),
         commit=(file_pattern(r"latest_checkpointed_iteration\.txt"),),
-        durability="fsync",
-        asynchronous=("daemon", "child"),
         code=CodePatterns(
             saves=(r"(?:\w+/)*dist_checkpointing/.*",),
             background=(r"strategies/async_utils",),
             at_once=("execute_sync",),
-        ),
-        names="`iter_0000500/`, `release/`: `__R_N.distcp`, `common.pt`, `mp_rank_XX/model_optim_rng.pt`, zarr folders",
-        completed_by="`latest_checkpointed_iteration.txt`",
-        proven_by=("tests/e2e/jobs/megatron_core.py",),
-        saves=(
-            example_save(
-                *dcp_files("iter_{step:07}"),
-                torch_file("iter_{step:07}/common.pt", SMALL),
-                ExampleFile("latest_checkpointed_iteration.txt", SMALL),
-            ),
-            example_save(
-                *files_of_ranks(ExampleFile("iter_{step:07}/mp_rank_0{rank}/model_optim_rng.pt", 40, magic=TORCH_ZIP)),
-                variant="torch",
-            ),
         ),
     ),
     # NeMo 2 and 1 (nemo/lightning/pytorch/callbacks/model_checkpoint.py,
@@ -88,20 +59,7 @@ FRAMEWORKS = (
             folder_pattern(rf"{_MODEL}.*(?:epoch|consumed_samples)=\d.*"),
         ),
         in_progress=(file_pattern(r".*-unfinished"),),
-        durability="fsync",
-        asynchronous=("daemon", "child"),
         copies_whole=True,
-        names="`NAME--METRIC-step=N/{weights,context}/`, `-last`; NeMo 1: `mp_rank_XX/NAME--….ckpt`, `.nemo`",
-        completed_by="`-unfinished` is deleted",
-        saves=(
-            example_save(
-                *dcp_files("m--val_loss=2.1-step={step}/weights"),
-                torch_file("m--val_loss=2.1-step={step}/weights/common.pt", SMALL),
-            ),
-            example_save(
-                *files_of_ranks(torch_file("mp_rank_0{rank}/gpt--val_loss=2.1-step={step}.ckpt")), variant="nemo1"
-            ),
-        ),
     ),
     # ms-swift (swift/trainers): the Trainer's files in vN-DATE-TIME/checkpoint-STEP/, with args.json beside them.
     Framework(
@@ -116,14 +74,6 @@ FRAMEWORKS = (
         directories=(folder_pattern(r"checkpoint-(?P<step>\d{1,12})"),),
         programs=re.compile(r"swift(?:\.cli\b.*)?$"),
         extends=("transformers",),
-        names="`vN-DATE-TIME/checkpoint-N/` with the Trainer's files",
-        completed_by="`trainer_state.json`",
-        saves=(
-            example_save(
-                safetensors_file("v0-20250101-120000/checkpoint-{step}/model.safetensors"),
-                torch_file("v0-20250101-120000/checkpoint-{step}/optimizer.pt"),
-            ),
-        ),
     ),
     # axolotl (axolotl/core/trainers/base.py): a Trainer of Hugging Face's; only the program distinguishes them.
     Framework(
@@ -133,15 +83,6 @@ FRAMEWORKS = (
         directories=(folder_pattern(r"checkpoint-(?P<step>\d{1,12})"),),
         programs=re.compile(r"axolotl\b"),
         extends=("transformers", "accelerate"),
-        names="the Trainer's; recognised by the program (`axolotl…`)",
-        completed_by="`trainer_state.json`",
-        saves=(
-            example_save(
-                safetensors_file("checkpoint-{step}/model.safetensors"),
-                torch_file("checkpoint-{step}/optimizer.pt"),
-                program="axolotl.cli.train",
-            ),
-        ),
     ),
     # Hugging Face Trainer (transformers/trainer.py, trainer_utils.py): checkpoint-STEP/, trainer_state.json last. Rank
     # 0 writes all but rng_state_RANK.pth; with FSDP or DeepSpeed their files are in the same folder. Older versions
@@ -168,40 +109,6 @@ FRAMEWORKS = (
         commit=(file_pattern(r"trainer_state\.json", r"/checkpoint-\d+$"),),
         temporary=(temporary_pattern("tmp-", r"^tmp-(?=checkpoint-\d+$)"),),
         code=CodePatterns(saves=(r"transformers/trainer_pt_utils",)),
-        names=(
-            "`checkpoint-N/`: `model*.safetensors`, `optimizer.pt`, `rng_state_R.pth`; FSDP and DeepSpeed folders in it"
-        ),
-        completed_by="`trainer_state.json`",
-        proven_by=("tests/e2e/jobs/hf_trainer.py",),
-        saves=(
-            example_save(
-                safetensors_file("checkpoint-{step}/model.safetensors"),
-                torch_file("checkpoint-{step}/optimizer.pt", 80),
-                torch_file("checkpoint-{step}/scheduler.pt", SMALL),
-                *files_of_ranks(ExampleFile("checkpoint-{step}/rng_state_{rank}.pth", SMALL)),
-                ExampleFile("checkpoint-{step}/trainer_state.json", SMALL),
-            ),
-            example_save(
-                *dcp_files("checkpoint-{step}/pytorch_model_fsdp_0"),
-                *dcp_files("checkpoint-{step}/optimizer_0"),
-                ExampleFile("checkpoint-{step}/trainer_state.json", SMALL),
-                variant="fsdp",
-            ),
-            example_save(
-                torch_file("checkpoint-{step}/global_step{step}/mp_rank_00_model_states.pt"),
-                *files_of_ranks(
-                    ExampleFile(
-                        "checkpoint-{step}/global_step{step}/bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt",
-                        40,
-                        magic=TORCH_ZIP,
-                    )
-                ),
-                ExampleFile("checkpoint-{step}/latest", SMALL),
-                ExampleFile("checkpoint-{step}/trainer_state.json", SMALL),
-                path="checkpoint-{step}",
-                variant="deepspeed",
-            ),
-        ),
     ),
     # PyTorch Lightning (pytorch/callbacks/model_checkpoint.py, fabric/utilities/cloud_io.py,
     # fabric/strategies/fsdp.py). The file is written to $TMPDIR/tmpXXXXXXXX in full and, where that is another file
@@ -226,20 +133,8 @@ FRAMEWORKS = (
             folder_pattern(r"last(?:-v\d+)?\.ckpt", bare="last.ckpt"),
         ),
         commit=(file_pattern(r"meta\.pt", r"\.ckpt$"),),
-        asynchronous=("thread",),
         copies_whole=True,
         code=CodePatterns(saves=(r"lightning\w*/fabric/plugins/io/.*",), background=(r"plugins/io/async_plugin",)),
-        names="`epoch=E-step=N.ckpt` (file or folder), `-vN`, `{epoch}-{metric}` names, `last.ckpt`",
-        completed_by="`meta.pt`, if sharded",
-        proven_by=("tests/e2e/jobs/lightning_fit.py",),
-        saves=(
-            example_save(torch_file("epoch=1-step={step}.ckpt")),
-            example_save(
-                *dcp_files("epoch=1-step={step}.ckpt"),
-                torch_file("epoch=1-step={step}.ckpt/meta.pt", SMALL),
-                variant="sharded",
-            ),
-        ),
     ),
     # verl (verl/utils/checkpoint/fsdp_checkpoint_manager.py, trainer/ppo/ray_trainer.py):
     # global_step_N/{actor,critic}/. Every rank writes model, optim and extra_state_world_size_W_rank_R.pt;
@@ -256,14 +151,6 @@ FRAMEWORKS = (
         ),
         directories=(folder_pattern(r"global_step_(?P<step>\d{1,12})"),),
         commit=(file_pattern(r"latest_checkpointed_iteration\.txt"),),
-        names="`global_step_N/{actor,critic}/*_world_size_W_rank_R.pt`",
-        completed_by="`latest_checkpointed_iteration.txt`",
-        saves=(
-            example_save(
-                *files_of_ranks(torch_file("global_step_{step}/actor/model_world_size_2_rank_{rank}.pt")),
-                *files_of_ranks(torch_file("global_step_{step}/actor/optim_world_size_2_rank_{rank}.pt")),
-            ),
-        ),
     ),
     # torchtitan (torchtitan/components/checkpointer/dcp.py): step-N/ with the files of PyTorch DCP.
     # A job of one's own that saves by DCP to step-N/ looks the same: only the program identifies torchtitan.
@@ -274,11 +161,6 @@ FRAMEWORKS = (
         directories=(folder_pattern(r"step-(?P<step>\d{1,12})"),),
         programs=re.compile(r"torchtitan\b"),
         extends=("torch-dcp",),
-        durability="fsync",
-        asynchronous=("thread", "child"),
-        names="`step-N/` as PyTorch DCP; recognised by the program (`torchtitan…`)",
-        completed_by="`.metadata`",
-        saves=(example_save(*dcp_files("checkpoint/step-{step}"), program="torchtitan.train"),),
     ),
     # torchtune (torchtune/training/checkpointing/_checkpointer.py, _utils.py): epoch_N/ and
     # recipe_state/recipe_state.pt. One shard alone is still called 00001-of-00001, which Hugging Face's own is not;
@@ -292,17 +174,6 @@ FRAMEWORKS = (
             file_pattern(r"(?:adapter|hf_model|meta_model)_\d+(?:_\d+)?\.pt"),
         ),
         directories=(folder_pattern(r"(?:epoch|step)_(?P<step>\d{1,12})"),),
-        asynchronous=("thread",),
-        names="`epoch_N/`, `recipe_state/recipe_state.pt`",
-        saves=(
-            example_save(
-                *(
-                    ExampleFile(f"epoch_{{step}}/model-0000{n}-of-00002.safetensors", 40, magic=SAFETENSORS)
-                    for n in (1, 2)
-                ),
-                torch_file("recipe_state/recipe_state.pt", 20),
-            ),
-        ),
     ),
     # fairseq (fairseq/checkpoint_utils.py): checkpoint_EPOCH_UPDATE.pt, _last.pt, .best_*.pt, -shardRANK.
     # Written as .tmp and renamed; each further name is a full copy of the first, read back by the process that trains.
@@ -317,14 +188,7 @@ FRAMEWORKS = (
         ),
         programs=re.compile(r"fairseq"),
         extends=("torch.save",),
-        durability="rename",
-        asynchronous=("thread",),
         copies_whole=True,
-        names=(
-            "`checkpoint_E_N.pt`, `checkpoint.best_*.pt`, `-shardR`; `checkpoint_last.pt` by the program (`fairseq…`)"
-        ),
-        completed_by="rename",
-        saves=(example_save(torch_file("checkpoint_1_{step}.pt", temporary="checkpoint_1_{step}.pt.tmp")),),
     ),
     # MosaicML Composer (composer/callbacks/checkpoint_saver.py): ep0-ba100-rank0.pt, or ep0-ba100/ of PyTorch DCP.
     Framework(
@@ -336,8 +200,6 @@ FRAMEWORKS = (
         ),
         directories=(folder_pattern(r"ep\d+-ba(?P<step>\d{1,12})"),),
         launchers=("composer",),
-        names="`epE-baN-rankR.pt`, `epE-baN/` as PyTorch DCP",
-        saves=(example_save(*files_of_ranks(torch_file("ep0-ba{step}-rank{rank}.pt"))),),
     ),
     # Stable-Baselines3 (common/save_util.py, common/callbacks.py: CheckpointCallback): a zip archive, in place.
     # `rl_model_1000_steps.zip` by its callback; `ppo_cartpole.zip` and `models/PPO/10000.zip` in what people write by
@@ -354,16 +216,6 @@ FRAMEWORKS = (
             file_pattern(r"(?i:ppo|a2c|dqn|sac|td3|ddpg|trpo|tqc|qrdqn|crossq)(?:[-_].*)?\.zip"),
             file_pattern(r"(?P<step>\d{2,12})\.zip", r"/(?:models?|checkpoints?|ckpts?)(?:/[^/]+)?$"),
         ),
-        names=(
-            "`PREFIX_N_steps.zip`, `PREFIX_replay_buffer_N_steps.pkl`, `best_model.zip`, `models/PPO/N.zip`, "
-            "`ppo_*.zip`"
-        ),
-        saves=(
-            example_save(
-                ExampleFile("rl_model_{step}_steps.zip", 40, magic=NPZ),
-                ExampleFile("rl_model_replay_buffer_{step}_steps.pkl", 80, magic=PICKLE),
-            ),
-        ),
     ),
     # PaddlePaddle (paddle.save; paddle.distributed.checkpoint; PaddleNLP's Trainer): .pdparams, .pdopt, RANK_N.distcp.
     Framework(
@@ -373,22 +225,7 @@ FRAMEWORKS = (
             file_pattern(r"(?P<rank>\d+)_\d+\.distcp"),
         ),
         commit=(file_pattern(r"\d+\.metadata"),),
-        asynchronous=("child",),
         launchers=("paddle.distributed.launch", "fleetrun"),
-        names="`.pdparams`, `.pdopt`, `R_N.distcp`",
-        completed_by="`N.metadata`",
-        saves=(
-            example_save(
-                ExampleFile("step_{step}/model_state.pdparams", 40, magic=PICKLE),
-                ExampleFile("step_{step}/optimizer.pdopt", 80, magic=PICKLE),
-                runtimes=("paddle", "numpy"),
-            ),
-            example_save(
-                *files_of_ranks(ExampleFile("step_{step}/{rank}_0.distcp", 40, magic=PICKLE)),
-                runtimes=("paddle", "numpy"),
-                variant="distributed",
-            ),
-        ),
     ),
     # llm.c (train_gpt2.cu): rank 0 writes model_STEP.bin, every rank state_STEP_RANK.bin; then comes DONE_STEP, empty.
     Framework(
@@ -398,17 +235,6 @@ FRAMEWORKS = (
             file_pattern(r"state_(?P<step>\d{8})_(?P<rank>\d{5})\.bin"),
         ),
         commit=(file_pattern(r"DONE_\d{8}"),),
-        names="`model_0000N.bin`, `state_0000N_R.bin`",
-        completed_by="`DONE_0000N`",
-        saves=(
-            example_save(
-                ExampleFile("model_{step:08}.bin", 40),
-                *files_of_ranks(ExampleFile("state_{step:08}_{rank:05}.bin", 60)),
-                ExampleFile("DONE_{step:08}", SMALL),
-                program="train_gpt2cu",
-                runtimes=("cuda", "nccl", "gpu"),
-            ),
-        ),
     ),
     # detectron2 (engine/hooks.py; fvcore/common/checkpoint.py): model_0004999.pth, then the text file last_checkpoint.
     # By torch.save in place, by rank 0; the number is that of the iteration, counted from 0. At the end comes
@@ -419,9 +245,6 @@ FRAMEWORKS = (
         weight=0.5,
         files=(file_pattern(r"model_(?P<step>\d{7})\.pth"),),
         commit=(file_pattern(r"last_checkpoint"),),
-        names="`model_000N.pth`",
-        completed_by="`last_checkpoint`",
-        saves=(example_save(torch_file("output/model_{step:07}.pth"), ExampleFile("output/last_checkpoint", SMALL)),),
     ),
     # Ultralytics YOLO (ultralytics/engine/trainer.py, save_model): weights/last.pt, best.pt, now and then epochN.pt.
     # Each is all of the same bytes, made by torch.save in memory and written in place in one call, by rank 0.
@@ -434,13 +257,5 @@ FRAMEWORKS = (
             file_pattern(r"(?:last|best)\.pt", r"/weights$"),
         ),
         copies_whole=True,
-        names="`weights/last.pt`, `weights/best.pt`, `weights/epochN.pt`",
-        saves=(
-            example_save(
-                torch_file("detect/train/weights/last.pt"),
-                torch_file("detect/train/weights/epoch{step}.pt"),
-                path="detect/train/weights/epoch{step}.pt",
-            ),
-        ),
     ),
 )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timezone
 from typing import Any, NamedTuple
 
 from ckptprof import units
-from ckptprof.cluster.annotations import PREFIX, Action, Annotation, Annotations
 from ckptprof.cluster.answers import (
     Collision,
     Collisions,
@@ -30,14 +28,6 @@ from ckptprof.report.table import Cell, facts, number, paint, wrap
 from ckptprof.report.table import render as lay
 
 MOST = 50  # rows that are shown; --json has them all
-_WORDS = {
-    Action.WRITE: "write",
-    Action.RENEW: "renew",
-    Action.KEEP: "unchanged",
-    Action.FOREIGN: "not ours",
-    Action.UNKNOWN: "not in Slurm",
-}
-_DONE = {Action.WRITE: "written", Action.RENEW: "renewed"}
 
 
 class Sheet(NamedTuple):
@@ -246,35 +236,6 @@ def _node(one: NodeRow, zone: timezone) -> list[Cell]:
     ]
 
 
-def _annotated(result: Annotations, _zone: timezone) -> Sheet:
-    writes = result.is_written
-    counts = Counter(_word(one, writes=writes) for one in result.jobs)
-    found = [("Jobs", ", ".join(f"{units.count(one)} {word}" for word, one in counts.items()) or "no Slurm jobs")]
-    if result.not_queried is not None:
-        found.append(("Not queried", clean(result.not_queried)))
-    notes = [f"Comments that do not start with {PREFIX} are left unchanged."]
-    if not writes:
-        notes.append("Nothing was written: use --write.")
-    rows = [
-        [
-            Cell("CLUSTER", one.cluster and clean(one.cluster), drop=1),
-            Cell("JOB", one.job, right=True),
-            Cell("ACTION", _word(one, writes=writes), "bold red" * (one.error is not None)),
-            Cell("NOTE", one.note, minimum=20),
-        ]
-        for one in result.jobs
-    ]
-    return Sheet(found, [("", rows)], "No checkpoint belongs to a Slurm job.", notes if rows else ())
-
-
-def _word(one: Annotation, *, writes: bool) -> str:
-    if one.action is None:
-        return "not queried"
-    if one.error is not None:
-        return "failed"
-    return (writes and _DONE.get(one.action)) or _WORDS[one.action]
-
-
 _SHEETS: dict[type, Callable[[Any, timezone], Sheet]] = {
     Stragglers: _stragglers,
     Costs: _costs,
@@ -282,5 +243,4 @@ _SHEETS: dict[type, Callable[[Any, timezone], Sheet]] = {
     NewestSteps: _newest,
     Collisions: _collisions,
     Nodes: _nodes,
-    Annotations: _annotated,
 }

@@ -148,9 +148,6 @@ def _over_time(state: State, cells: int, most: int, options: ScreenOptions) -> l
 
 def _progress_row(one: Underway, now_ns: int) -> list[Cell]:
     spent_ns, quiet_ns = max(0, one.last_ns - one.start_ns), now_ns - one.last_ns
-    ranks = None if one.ranks is None else units.count(one.ranks)
-    if ranks is not None and one.ranks_done is not None:
-        ranks = f"{units.count(one.ranks_done)}/{ranks}"
     share = None if not one.usual_bytes else min(1.0, one.bytes / one.usual_bytes)
     is_quiet = quiet_ns >= max(_QUIET_NS, spent_ns // _STALE_SHARE)
     full = 0 if share is None else int(share * _BAR)
@@ -160,7 +157,7 @@ def _progress_row(one: Underway, now_ns: int) -> list[Cell]:
         Cell("KIND", one.kind.value, rows.KIND_STYLE[one.kind], drop=2),
         number("STEP", one.step, str, drop=3, optional=True),
         Cell("FRAMEWORK", one.framework and clean(one.framework), drop=9, optional=True),
-        Cell("RANKS", ranks, right=True, drop=5, optional=True),
+        number("RANKS", one.ranks, units.count, drop=5, optional=True),
         number("SO FAR", one.bytes, units.size),
         Cell("OF", None if share is None else f"~{share * 100:.0f} %", right=True, drop=1, optional=True),
         Cell("PROGRESS", None if share is None else "█" * full + "·" * (_BAR - full), "cyan", drop=8, optional=True),

@@ -25,7 +25,6 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     framework: str | None
     step: int | None
     ranks: Count | None  # of the job
-    ranks_done: Count | None  # that have written something and have no file open any more
     bytes: Count  # so far
     usual_bytes: Count | None = None  # of the last complete one of its job and kind: progress is estimated from it
     start_ns: int  # epoch nanoseconds of the first I/O
@@ -62,25 +61,33 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     last: tuple[Checkpoint, ...] = ()  # the newest first; without streams, devices and timelines
 
 
-def underway(one: Checkpoint, writing: frozenset[int] | None = None) -> Underway:
-    """Summarise a checkpoint in progress; `writing`: processes with an open file."""
-    done = None
-    if writing is not None and any(writer.rank is not None for writer in one.writers):
-        still = {writer.rank for writer in one.writers if writer.pid in writing}
-        done = len({writer.rank for writer in one.writers} - still - {None})
+def underway(one: Checkpoint) -> Underway:
+    """Summarise a checkpoint in progress."""
     so_far, verdict, most = None, one.verdict, max(one.writers, key=lambda writer: writer.bytes, default=None)
     if verdict is not None:
         so_far = InterimVerdict(
-            limit=verdict.limit, candidates=verdict.candidates, confidence=verdict.confidence, seconds=verdict.seconds,
+            limit=verdict.limit,
+            candidates=verdict.candidates,
+            confidence=verdict.confidence,
+            seconds=verdict.seconds,
             accounts=verdict.accounts[:_ACCOUNTS],
-        )  # fmt: skip
+        )
     return Underway(
-        uid=one.uid, kind=one.kind, job=one.job, framework=one.framework, step=one.step, ranks=one.ranks,
-        ranks_done=done, bytes=one.bytes, start_ns=one.start_ns, last_ns=one.end_ns,
-        stall_ns=one.stall_ns, path=one.path, so_far=so_far,
+        uid=one.uid,
+        kind=one.kind,
+        job=one.job,
+        framework=one.framework,
+        step=one.step,
+        ranks=one.ranks,
+        bytes=one.bytes,
+        start_ns=one.start_ns,
+        last_ns=one.end_ns,
+        stall_ns=one.stall_ns,
+        path=one.path,
+        so_far=so_far,
         largest_writer=None if most is None else _name(most),
         hung=next((evidence.text for evidence in one.evidence if evidence.name == HUNG), None),
-    )  # fmt: skip
+    )
 
 
 def hangs(hung: Sequence[Underway]) -> list[tuple[str, str]]:

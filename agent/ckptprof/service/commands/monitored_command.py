@@ -14,9 +14,8 @@ import select
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 from ckptprof.recording import Frame, Header
@@ -30,7 +29,6 @@ from ckptprof.service.sampler_options import RequestedLevel, SamplerControl, Sam
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 SHELL = "/bin/sh"
-INHERITED_STREAMS: Mapping[int, int] = MappingProxyType({})  # it inherits all of ours
 _PR_SET_CHILD_SUBREAPER = 36  # include/uapi/linux/prctl.h
 _PROC = Path("/proc")
 FORWARDED: set[signal.Signals] = {
@@ -58,11 +56,10 @@ class ChildCommand:
         *,
         other_children: frozenset[int] = frozenset(),
         blocked: Iterable[int] = (),
-        streams: Mapping[int, int] = INHERITED_STREAMS,
     ) -> None:
         """Start it; `other_children`: not to be reaped; `blocked`: the signals blocked in the command.
 
-        `streams` maps descriptors in the command to ours. Raises NotStartedError.
+        Raises NotStartedError.
         """
         self._other_children = other_children
         # If a parent ignored it (`trap '' CHLD`), the kernel would discard the exit code
@@ -70,7 +67,7 @@ class ChildCommand:
         try:
             if not arguments[0]:
                 raise FileNotFoundError(errno.ENOENT, "")  # as execvp(3) does
-            self.pid = _spawn(arguments, blocked, streams)
+            self.pid = _spawn(arguments, blocked)
         except OSError as error:
             raise _start_error(arguments[0], error) from error
 
@@ -98,21 +95,20 @@ class ChildCommand:
             os.kill(self.pid, number)
 
 
-def _spawn(arguments: Sequence[str], blocked: Iterable[int], streams: Mapping[int, int]) -> int:
+def _spawn(arguments: Sequence[str], blocked: Iterable[int]) -> int:
     try:
-        return _posix_spawn(arguments, blocked, streams)
+        return _posix_spawn(arguments, blocked)
     except OSError as error:
         if error.errno != errno.ENOEXEC or (script := _plain_script(arguments[0])) is None:
             raise
-    return _posix_spawn([SHELL, script, *arguments[1:]], blocked, streams)  # as execvp(3) and every shell do
+    return _posix_spawn([SHELL, script, *arguments[1:]], blocked)  # as execvp(3) and every shell do
 
 
-def _posix_spawn(arguments: Sequence[str], blocked: Iterable[int], streams: Mapping[int, int]) -> int:
+def _posix_spawn(arguments: Sequence[str], blocked: Iterable[int]) -> int:
     return os.posix_spawnp(
         arguments[0],
         list(arguments),
         os.environ,
-        file_actions=[(os.POSIX_SPAWN_DUP2, ours, its) for its, ours in streams.items()],
         setsigmask=blocked,
         setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # Python ignores these two, the command must not
     )
@@ -232,12 +228,10 @@ class MonitoredCommand:
         *,
         folders: tuple[str, ...] = (),
         ready: Callable[[Header | None], None],
-        streams: Mapping[int, int] = INHERITED_STREAMS,
     ) -> int:
         """Run the command to its end, or monitor a running process, and return its exit code.
 
-        `ready` is called just before it starts, with the header of the sampler, None without a sampler; `streams` as
-        for `ChildCommand`.
+        `ready` is called just before it starts, with the header of the sampler, None without a sampler.
 
         Raises NotStartedError and the errors of `levels.level_error`, nothing once it runs.
         """
@@ -246,7 +240,7 @@ class MonitoredCommand:
         self._await_sampler()
         self._is_starting = True
         ready(self._header)
-        command = target if isinstance(target, AttachedProcess) else self._start(target, streams)
+        command = target if isinstance(target, AttachedProcess) else self._start(target)
         if self._sampler is not None:
             subreaper_pid = None if isinstance(target, AttachedProcess) else os.getpid()
             self._sampler.control(SamplerControl(root_pid=command.pid, subreaper_pid=subreaper_pid, folders=folders))
@@ -254,9 +248,9 @@ class MonitoredCommand:
         self._drain()
         return command.reap()
 
-    def _start(self, arguments: Sequence[str], streams: Mapping[int, int]) -> ChildCommand:
+    def _start(self, arguments: Sequence[str]) -> ChildCommand:
         others = frozenset((self._sampler.pid,)) if self._sampler is not None else frozenset()
-        return ChildCommand(arguments, other_children=others, blocked=self._trap.mask_before, streams=streams)
+        return ChildCommand(arguments, other_children=others, blocked=self._trap.mask_before)
 
     def _ingest(self, message: Header | Frame) -> None:
         if isinstance(message, Header):

@@ -9,10 +9,10 @@ from pathlib import Path
 from ckptprof.errors import CkptprofError, PermissionDeniedError
 
 
-def open_output(path: Path, mode: int, *, new: bool = False, appends: bool = False) -> int:
+def open_output(path: Path, mode: int, *, new: bool = False) -> int:
     """Return a descriptor; raises CkptprofError, and FileExistsError if `new` and the file exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-    flags |= (os.O_EXCL if new else 0) | (os.O_APPEND if appends else 0)
+    flags |= os.O_EXCL if new else 0
     if path.absolute().parts[1:2] != ("dev",):  # /dev/stdout is a link; others may lead to a file of another user
         flags |= os.O_NOFOLLOW
     try:

@@ -110,10 +110,17 @@ def _store(
     try:
         writer.start_session(
             Session(
-                uid=header.uid, host=header.host, boot_id=header.boot_id, kernel=header.kernel,
-                version=header.ckptprof, level=header.level, start_ns=header.wall_ns, end_ns=end_ns, clean=True,
+                uid=header.uid,
+                host=header.host,
+                boot_id=header.boot_id,
+                kernel=header.kernel,
+                version=header.ckptprof,
+                level=header.level,
+                start_ns=header.wall_ns,
+                end_ns=end_ns,
+                clean=True,
             )
-        )  # fmt: skip
+        )
         writer.add_windows(windows)
         return writer.add_checkpoints(checkpoints)
     finally:

@@ -11,12 +11,10 @@ from ckptprof.detect.recognition import EventDecision
 from ckptprof.errors import CkptprofError, StoreError
 from ckptprof.model import Checkpoint, Gap, Report, Watched
 from ckptprof.recording import Header
-from ckptprof.report.live.state import MAX_LAST
 from ckptprof.service.commands import levels
 from ckptprof.service.commands.monitored_command import (
     BASE_HZ,
     BURST_HZ,
-    INHERITED_STREAMS,
     TRAPPED,
     AttachedProcess,
     MonitoredCommand,
@@ -25,7 +23,7 @@ from ckptprof.service.commands.monitored_command import (
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.diagnosing import Diagnosis, ceilings_of_database, gpu_counter
 from ckptprof.service.recorder.loop import ENDING_SIGNALS
-from ckptprof.service.recorder.recorder import LiveScreen, Recorder
+from ckptprof.service.recorder.recorder import Recorder
 from ckptprof.service.recorder.samplerprocess import SamplerProcess, new_uid
 from ckptprof.service.recorder.signals import SignalTrap
 from ckptprof.service.recorder.storing import MAX_FOLDERS, open_writer
@@ -49,9 +47,7 @@ class RunOutcome:
     rejected: tuple[EventDecision, ...] = ()  # events classified as no checkpoint
 
 
-def record(
-    target: Sequence[str] | int, db: str | None, *, level: RequestedLevel = "auto", screen: LiveScreen | None = None
-) -> RunOutcome:
+def record(target: Sequence[str] | int, db: str | None, *, level: RequestedLevel = "auto") -> RunOutcome:
     """Run a command (or attach to a pid) and record it, by default in the database of this user.
 
     Raises NotStartedError, StoreError for an unusable named database, and CkptprofError for an unavailable level; the
@@ -72,7 +68,7 @@ def record(
     try:
         writer, saved_paths = _open_store(db)
         diagnosis = Diagnosis(ceilings=ceilings_of_database(db), gpus=gpu_counter())
-        return RecordedRun(writer, saved_paths, level, diagnosis, screen).execute(process, sampler, trap)
+        return RecordedRun(writer, saved_paths, level, diagnosis).execute(process, sampler, trap)
     finally:
         if sampler is not None:
             sampler.stop()
@@ -105,18 +101,14 @@ class RecordedRun:
         saved_paths: tuple[str, ...],
         level: RequestedLevel = "auto",
         diagnosis: Diagnosis | None = None,
-        screen: LiveScreen | None = None,
     ) -> None:
         self._level: RequestedLevel = level
         self._writer = writer
         if writer is not None:
             writer.retains_stored = True
         self._saved_paths = saved_paths
-        self._recorder = Recorder(
-            writer, None, saved_paths=saved_paths, diagnosis=diagnosis, live=screen, latest=self._latest_checkpoints
-        )
+        self._recorder = Recorder(writer, None, saved_paths=saved_paths, diagnosis=diagnosis)
         self._recorder.keep_checkpoints = True
-        self._streams = INHERITED_STREAMS if screen is None else screen.streams
         self._not_monitored_reason = ""
 
     def execute(
@@ -144,19 +136,13 @@ class RecordedRun:
                 messages.info(f"watching process {target.pid} and its descendants until it ends or Ctrl-C")
 
         try:
-            exit_code = attended.execute(
-                target, folders=self._saved_paths[:MAX_FOLDERS], ready=ready, streams=self._streams
-            )
+            exit_code = attended.execute(target, folders=self._saved_paths[:MAX_FOLDERS], ready=ready)
         except CkptprofError:
             self._close(trap)
             raise
         self._not_monitored_reason = attended.not_monitored_reason
         stored = self._close(trap)
         return RunOutcome(exit_code, self._report(stored=stored), stored, tuple(self._recorder.rejected))
-
-    def _latest_checkpoints(self) -> tuple[Checkpoint, ...]:
-        found = self._recorder.checkpoints if self._writer is None else self._writer.stored_checkpoints
-        return tuple(sorted(found, key=lambda one: (one.start_ns, one.id), reverse=True)[:MAX_LAST])
 
     def _close(self, trap: SignalTrap) -> bool:
         try:

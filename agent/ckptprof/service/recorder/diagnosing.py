@@ -93,13 +93,8 @@ class Diagnosis:
         """Return them with verdict and cost, in the same order."""
         return [self._diagnose_final(checkpoint) for checkpoint in checkpoints]
 
-    def diagnose_unfinished(
-        self, unfinished: Sequence[Checkpoint], history: Sequence[Checkpoint] | None = None
-    ) -> list[Checkpoint]:
-        """Return them with the verdict as if they had ended now; it does not enter the history.
-
-        `history`: earlier ones of any job; None: those diagnosed before.
-        """
+    def diagnose_unfinished(self, unfinished: Sequence[Checkpoint], history: Sequence[Checkpoint]) -> list[Checkpoint]:
+        """Return them with the verdict as if they had ended now, by a history of earlier ones of any job."""
         before, self._unfinished = self._unfinished, {}
         for one in unfinished:
             known = before.get(id(one))

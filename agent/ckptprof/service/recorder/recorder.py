@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ from ckptprof.detect.world.starvation import DESCRIPTIONS, FAR_BEHIND_NS
 from ckptprof.export.recorder_health import RecorderHealth
 from ckptprof.model import HUNG, Checkpoint, Kind, Session
 from ckptprof.recording import Header
-from ckptprof.report.live.state import State, underway, with_usual_bytes
 from ckptprof.service.recorder import messages
 from ckptprof.service.recorder.deletions import Deletions
 from ckptprof.service.recorder.diagnosing import Diagnosis
@@ -88,21 +87,6 @@ class GuardedDetector:
             return []
 
 
-class LiveScreen(Protocol):
-    """A live screen on our terminal, which redirects the streams of the command."""
-
-    @property
-    def streams(self) -> Mapping[int, int]:
-        """Our descriptors by their number in the command."""
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether it is shown."""
-
-    def put(self, state: State) -> None:
-        """Show a state; returns at once."""
-
-
 class Recorder:
     """Ingests the messages of consecutive samplers; never blocks."""
 
@@ -117,14 +101,11 @@ class Recorder:
         report: Callable[[Checkpoint], None] = lambda _: None,
         complain: Callable[[str], None] = lambda _: None,
         diagnosis: Diagnosis | None = None,
-        live: LiveScreen | None = None,
-        latest: Callable[[], tuple[Checkpoint, ...]] = tuple,
     ) -> None:
         """`report` is called once with each checkpoint, `complain` with each limitation.
 
         `truncated`: saves cut by the end of the session before; their continuations are reported as revisions.
         `pending`: events not reported before; None: no later session continues this one, so everything is reported.
-        `live` gets the unfinished saves, and the `latest` checkpoints, the newest first.
         """
         self._writer = writer
         self._metrics = metrics
@@ -132,15 +113,12 @@ class Recorder:
         self._report = report
         self._complain = complain
         self._diagnosis = diagnosis if diagnosis is not None else Diagnosis(complain)
-        self._live = live
-        self._latest = latest
         self._split = SplitCheckpoints(truncated)
         self._unreported = pending
         self._stores_pending = pending is not None
         self._has_pending = bool(pending) or not self._stores_pending  # of a killed predecessor
         self._pending_due_ns = 0  # CLOCK_MONOTONIC
         self._pending_cost_ns = 0  # CPU time of the last one
-        self._shown_count = 0  # unfinished saves shown last
         self._detector: GuardedDetector | None = None
         self._previous: GuardedDetector | None = None  # the same, or that of the previous session
         self._timeline = TimelineBuilder()
@@ -242,19 +220,14 @@ class Recorder:
 
     def _due_pending(self, detector: GuardedDetector, at_ns: int, *, at_once: bool) -> list[PendingEvent] | None:
         """Return the unreported events if they are due to be stored: about once a second, later if that is costly."""
-        is_watched = self._live is not None and self._live.is_wanted
-        if not (self._stores_pending or self._writer or is_watched) or not (at_once or at_ns >= self._pending_due_ns):
+        if not (self._stores_pending or self._writer) or not (at_once or at_ns >= self._pending_due_ns):
             return None
         start_ns = time.thread_time_ns()
-        pending = detector.run(lambda one: one.pending(deadline_in(_PENDING_TIMEOUT_SECONDS), closely=is_watched))
+        pending = detector.run(lambda one: one.pending(deadline_in(_PENDING_TIMEOUT_SECONDS), closely=False))
         self._omitted_events += detector.detector.omitted_event_count
         last_ns, self._pending_cost_ns = self._pending_cost_ns, time.thread_time_ns() - start_ns
         cost_ns = min(last_ns, self._pending_cost_ns)  # a single outlier may be garbage collection or a loaded host
         self._pending_due_ns = at_ns + max(_PENDING_INTERVAL_NS, round(cost_ns / _PENDING_SHARE))
-        if is_watched and len(detector.detector.underway) > self._shown_count:
-            self._show()  # a new one at once
-        if not self._stores_pending and self._writer is None:
-            return None
         had_pending, self._has_pending = self._has_pending, bool(pending)
         return pending if pending or had_pending else None
 
@@ -284,28 +257,6 @@ class Recorder:
         if self._metrics is not None and now - self._health_made > HEALTH_SECONDS:
             self._health_made = now
             self._metrics.recorder(self._health(sampler_restarts, samplers_stuck))
-        self._show()
-
-    def _show(self) -> None:
-        if self._live is None or not self._live.is_wanted:
-            return
-        if self._detector is not None and self.session is not None:
-            detector = self._detector.detector
-            unfinished = self._diagnosis.diagnose_unfinished(detector.underway)
-            self._shown_count = len(unfinished)
-            last = self._latest()
-            saves = tuple(underway(one, detector.writing) for one in sorted(unfinished, key=lambda one: one.start_ns))
-            self._live.put(
-                State(
-                    at_ns=time.time_ns(),
-                    host=self.session.host,
-                    level=self.session.level,
-                    since_ns=self.session.start_ns,
-                    dropped_frames=self.dropped_frames,
-                    underway=with_usual_bytes(saves, last),
-                    last=last,
-                )
-            )
 
     def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
         """Process the remaining events and store everything: the sampler has ended.

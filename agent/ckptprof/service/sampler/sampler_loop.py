@@ -39,9 +39,9 @@ from ckptprof_collectors.devices.memory import HostMemory
 from ckptprof_collectors.files.file_facts import FactFinder, FactQuery
 from ckptprof_collectors.files.process_roots import HOST_PROCESS, OWN_PROCESS
 from ckptprof_collectors.files.workers import WORKERS
-from ckptprof_collectors.gpus.gpudirect_counters import GpuDirectReader
 from ckptprof_collectors.kernelfs import KernelFs, read_text
 from ckptprof_collectors.privileges import RAISED
+from ckptprof_collectors.processes.open_files import NVIDIA_FS
 from ckptprof_collectors.processes.process import ProcessGone, candidate_folders
 from ckptprof_collectors.samples import FileEvent, FileFact, FileLifeEvent, Frame, Sample, SamplerHealth, Unavailable
 
@@ -95,7 +95,7 @@ class Sampler:
         self._flushing = WritebackQuestions()
         self._collectors, unavailable = registry.make_collectors(fs)
         self._connections = SocketOwnership(fs, self._collectors)
-        self._gpudirect = next((one for one in self._collectors if isinstance(one, GpuDirectReader)), None)
+        self._bypasses_calls = (fs.proc / NVIDIA_FS).exists()
         self._memory = next((one for one in self._collectors if isinstance(one, HostMemory)), None)
         self._pending: list[Sample] = list(unavailable)
         self._samples: list[Sample] = []  # of the tick in progress
@@ -313,7 +313,6 @@ class Sampler:
     def _sample_watched(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started = time.perf_counter_ns()
         traced = self._tracing.is_active
-        hides = self._gpudirect is not None and self._gpudirect.has_driver
         previous_ns, self._watched_ns = self._watched_ns, now_ns
         for watching in self._population.rounds.due(now_ns, self._population.watched):
             BLOCKING_PROCESSES.reading = watching.process.pid
@@ -328,7 +327,8 @@ class Sampler:
                 if traced or watching.traced.transferred_bytes:
                     watching.apply_traced()
                 if watching.is_followed(now_ns):
-                    watching.scan_if_due(now_ns, samples, traced=traced and not (hides and watching.is_training))
+                    hides = self._bypasses_calls and watching.is_training
+                    watching.scan_if_due(now_ns, samples, traced=traced and not hides)
                 while watching.new_files:
                     self._folders.watch_checkpoint(watching.new_files.pop(), watching.view)
                 question = watching.question_if_due(now_ns, offset_ns, self._tracing.is_complete_since)

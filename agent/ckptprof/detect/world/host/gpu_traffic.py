@@ -1,18 +1,16 @@
-"""Bytes that GPUs sent over PCIe (copies from GPU to host), and GPUDirect Storage, which bypasses the host's memory."""
+"""Bytes that GPUs sent over PCIe (copies from GPU to host), and who uses GPUDirect Storage."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
-from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES, CounterHistories, CounterHistory, rounded
+from ckptprof.detect.world.counter_history import MAX_HISTORY_BYTES, CounterHistories, CounterHistory
 from ckptprof.detect.world.frame_samples import FrameSamples
 from ckptprof.detect.world.keys import ProcessKey
-from ckptprof.measures import GpuDirectMeasure
-from ckptprof_collectors.samples import FileScan, GpuDirectSample, GpuUse
+from ckptprof_collectors.samples import FileScan, GpuUse
 
 _HISTORY_BYTES = MAX_HISTORY_BYTES >> 4  # a sample each two seconds of a save
-_GPUDIRECT_COUNTERS = GpuDirectMeasure.__struct_fields__  # under the names that its samples have
 
 
 class GpuTraffic:
@@ -49,31 +47,18 @@ class GpuTraffic:
         return sum(found) if found else None
 
 
-class GpuDirectHistory:
-    """Recent history of the counters of its driver, and the processes that use it."""
+class GpuDirectUsers:
+    """The processes that use its driver, nvidia-fs."""
 
     def __init__(self) -> None:
         self._users: Bounded[ProcessKey, None] = Bounded(MAX_ENTRIES)
-        self._history = CounterHistory(len(_GPUDIRECT_COUNTERS), rising=len(_GPUDIRECT_COUNTERS))
-        self.last_sample: GpuDirectSample | None = None
 
     def ingest(self, samples: FrameSamples) -> None:
         """Ingest the samples of a frame."""
         for scan in samples.by_kind(FileScan):
             if scan.gpudirect:
                 self._users[scan.pid, scan.start_ticks] = None
-        for one in samples.by_kind(GpuDirectSample):
-            self.last_sample = one
-            values = [getattr(one, name) for name in _GPUDIRECT_COUNTERS]
-            self._history.add(samples.at_ns, values, samples.unchanged_ns("gpudirect"))
 
-    def is_used_by(self, process: ProcessKey) -> bool:
+    def __contains__(self, process: ProcessKey) -> bool:
         """Whether a process was observed with the driver open."""
         return process in self._users
-
-    def measure(self, start_ns: int, end_ns: int) -> GpuDirectMeasure | None:
-        """Growth of the driver's counters in a time; None: no driver, or not sampled."""
-        added = self._history.growth(start_ns, end_ns)
-        if added is None or self.last_sample is None or self.last_sample.driver is None:
-            return None
-        return GpuDirectMeasure(**dict(zip(_GPUDIRECT_COUNTERS, map(rounded, added), strict=True)))
