@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +26,7 @@ from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.file_formats import SQLITE_LOGS
-from ckptprof.frameworks.file_names import path_shape
+from ckptprof.frameworks.file_names import parse_name, path_shape
 from ckptprof_collectors.samples import FileFact
 
 _MIN_SHARE_IN_SAME_FOLDER = 0.2  # enough if it was observed writing in the same folder at that time
@@ -105,18 +105,18 @@ def _is_database(fact: FileFact) -> bool:
     return beginning.startswith((b"SQLite format 3", *SQLITE_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
 
 
-def _possible_writers(fact: FileFact, requesters: Iterable[ProcessKey], world: World) -> Iterator[ProcessKey]:
-    """Yield possible writers: the processes that requested the fact, the latest first, then others of their job.
+def _possible_writers(fact: FileFact, requesters: Collection[ProcessKey], world: World) -> list[ProcessKey]:
+    """Return possible writers: the processes that requested the fact, the latest first, then others of their job.
 
-    Of a small file first those that train and wrote as much, themselves or by reaped children: other readers of the
-    folder write something at any time, a log, a database, data that they pass on.
+    Before all the rank that its name has. Of a small file first those that train and wrote as much, themselves or by
+    reaped children: other readers of the folder write something at any time, a log, a database, data that they pass on.
     """
-    ordered = list(requesters)[::-1]
-    if fact.size < SIGNIFICANT_BYTES and len(ordered) > 1:
-        ordered.sort(key=lambda process: not (world.may_save(process) and wrote_enough(process, fact, world)))
-    yield from ordered
+    ordered, rank = list(requesters)[::-1], parse_name(fact.path).rank
     if fact.size >= SIGNIFICANT_BYTES:
-        yield from (process for process in world.job_processes((fact.pid, fact.start_ticks)) if process not in ordered)
+        ordered += (one for one in world.job_processes((fact.pid, fact.start_ticks)) if one not in requesters)
+    elif len(ordered) > 1:
+        ordered.sort(key=lambda process: not (world.may_save(process) and wrote_enough(process, fact, world)))
+    return ordered if rank is None else sorted(ordered, key=lambda process: world.jobs.rank(process) != rank)
 
 
 def _write_span(history: ProcessHistory, fact: FileFact, world: World, ended_ns: Collection[int]) -> Span:
