@@ -154,37 +154,26 @@ def _was_writing_in_folder(process: ProcessKey, fact: FileFact, world: World, le
     )
 
 
-def _shows_pages(device: int, world: World, ledger: Ledger) -> bool:
-    """Return True if the counters of processes show the pages of files on a device: not so in memory."""
-    large = (one for one in ledger.latest_writes() if one.file[0] == device and one.stored_size >= SIGNIFICANT_BYTES)
-    return any(world.histories[one.process].dirtied_bytes(*one.span) >= MOST_SHARE * one.stored_size for one in large)
-
-
 def _write_start_ns(
     process: ProcessKey, fact: FileFact, world: World, ledger: Ledger, ended_ns: Collection[int]
 ) -> int | None:
     """Return when a process started to write a file never observed open; None: it did not write it.
 
     It must have written as much as the file has, in excess of the ledger: at that time or, if it is older than the
-    recording and was first observed during the writing, in all its life. Where pages are counted, what it wrote into
-    pipes or sockets is none of that.
+    recording and was first observed during the writing, in all its life.
     """
     history = world.histories[process]
     birth, modified = _write_span(history, fact, world, ended_ns)
     small = fact.size < SIGNIFICANT_BYTES  # markers and metadata are lost in the noise of the counters
-    span = min(birth, modified) - STAMP_TOLERANCE_NS, modified + STAMP_TOLERANCE_NS
-    intervals = history.between(*span)
+    intervals = history.between(min(birth, modified) - STAMP_TOLERANCE_NS, modified + STAMP_TOLERANCE_NS)
     is_in_same_folder = ledger.was_writing_in_folder(fact.path.rpartition("/")[0], process, birth, modified)
-    enough = any(interval.new_written_bytes for interval in intervals)
-    if not small:
+    if small:
+        enough = any(interval.new_written_bytes for interval in intervals)
+    else:
         # In a run on several nodes, another file of the folder is as likely another node's
         is_likely = is_in_same_folder and not world.jobs.has_other_nodes(process)
         share = _MIN_SHARE_IN_SAME_FOLDER if is_likely else MOST_SHARE
-        enough = enough and ledger.unexplained_written_bytes(process, birth, modified) >= share * fact.size
-        # a late tick reads counters long after its own time
-        has_pages = ledger.unexplained_pages(process, span[0] - CONCURRENT_NS, span[1]) >= share * fact.size
-        if has_pages != enough and _shows_pages(fact.device, world, ledger):
-            enough = has_pages
+        enough = ledger.unexplained_written_bytes(process, fact.device, birth, modified) >= share * fact.size
     if not enough:
         was_observed_late = history.born_ns is None and birth <= history.first_ns <= birth + BIRTH_TOLERANCE_NS
         if small or not was_observed_late or ledger.unexplained_bytes_since_start(process) < MOST_SHARE * fact.size:
