@@ -182,21 +182,26 @@ def test_shards_with_their_metadata_are_whole_whenever_their_writers_end(*, trac
     assert (found.status, why(found)) == (Status.COMPLETE, "")
 
 
-@pytest.mark.parametrize(("trace", "guessed"), [(True, False), (True, True), (False, False)])
-def test_a_save_that_was_given_up_and_deleted_is_told(*, trace: bool, guessed: bool) -> None:
-    """Smaller than those before it, and gone again, unless the folder of what is gone is a guess."""
+@pytest.mark.parametrize(
+    ("trace", "guessed", "at_s", "gone"),
+    [(True, False, 12.6, True), (True, True, 12.6, False), (False, False, 12.6, True), (False, False, 12.2, False)],
+    ids=["trace", "a guess", "poll", "one before it, of no known birth"],
+)
+def test_a_save_that_was_given_up_and_deleted_is_told(*, trace: bool, guessed: bool, at_s: float, gone: bool) -> None:
+    """Smaller than those before it, and gone again; not if the folder is a guess, or it was written after that."""
     stage = stage_of(trace=trace)
+    stage.births = False
     trainer = stage.process()
     stage.write(trainer, "/ckpt/step_1.bin", 2.0, 1.0, 100 * MIB)
     stage.write(trainer, "/ckpt/step_2.bin", 12.0, 0.5, 40 * MIB)
-    unlinked = life("unlinked", 12.6, inode=None, path="/ckpt/step_2.bin", is_guessed=guessed)
-    deleted = FileEvent(mono(12.6), "deleted", 0, 0, 0, "/ckpt/step_2.bin")
-    stage.extra.append((12.61, unlinked if trace else deleted))
+    unlinked = life("unlinked", at_s, inode=None, path="/ckpt/step_2.bin", is_guessed=guessed)
+    deleted = FileEvent(mono(at_s), "deleted", 0, 0, 0, "/ckpt/step_2.bin")
+    stage.extra.append((at_s + 0.01, unlinked if trace else deleted))
 
     first, second = saves(stage)
 
-    assert (first.status, second.status) == (Status.COMPLETE, Status.COMPLETE if guessed else Status.INCOMPLETE)
-    assert ("step_2.bin was deleted again" in why(second)) is not guessed
+    assert (first.status, second.status) == (Status.COMPLETE, Status.INCOMPLETE if gone else Status.COMPLETE)
+    assert ("step_2.bin was deleted again" in why(second)) is gone
 
 
 @LEVELS

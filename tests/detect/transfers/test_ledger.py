@@ -63,7 +63,7 @@ def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
     for number in range(50, 150):
         start = dice.randrange(SECOND_NS, 13 * SECOND_NS)
         end = start + dice.choice((0, 200_000_000, 3 * SECOND_NS))
-        told.append(ledger.unexplained_written_bytes(WRITER, start, end))
+        told.append(ledger.unexplained_written_bytes(WRITER, 8, start, end))
         assert abs(told[-1] - unexplained(history, known, start, end)) <= MOST_ROUNDED
         known.append(written(dice, number))
         ledger.add(known[-1])
@@ -85,7 +85,7 @@ def test_a_log_that_is_open_all_the_time_hands_nothing_on_from_save_to_save() ->
     known = [open_between(10, 11, 64 << 20), open_between(20, 21, 64 << 20), open_between(1, 30, 200)]
     ledger = Ledger({WRITER: history_of(saves, None, None, 1)}, FileOpenings(), known)
 
-    assert ledger.unexplained_written_bytes(WRITER, 20 * SECOND_NS, 22 * SECOND_NS) <= 0
+    assert ledger.unexplained_written_bytes(WRITER, 8, 20 * SECOND_NS, 22 * SECOND_NS) <= 0
 
 
 MOMENTS = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda ends: (min(ends), max(ends)))

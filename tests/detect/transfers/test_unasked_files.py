@@ -16,7 +16,16 @@ from ckptprof.detect.transfers.observed.traced_books import TracedTransfers
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
 from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
 from ckptprof.detect.world.world import World
-from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, Frame, ProcessIo, ProcessStat, ThreadSample
+from ckptprof_collectors.samples import (
+    FileEvent,
+    FileFact,
+    FileScan,
+    Frame,
+    ProcessInfo,
+    ProcessIo,
+    ProcessStat,
+    ThreadSample,
+)
 
 SECOND_NS = 1_000_000_000
 CHILDREN = (201, 202)
@@ -85,6 +94,27 @@ def test_a_file_is_of_any_of_those_who_asked() -> None:
     (one,) = credited(book)
 
     assert one.process == (100, 1)
+
+
+@pytest.mark.parametrize("ranks", [(0, 1), (1, 0)])
+def test_a_file_is_of_the_rank_in_its_name_if_several_wrote_as_much(ranks: tuple[int, int]) -> None:
+    """Ranks that save at once write equal files, and either of them asks for all of the folder."""
+    histories = {(pid, 1): history(first_s=9, total=30 * MIB, wrote=30 * MIB) for pid in (100, 101)}
+    world = observed(histories)
+    for pid, rank in zip((100, 101), ranks, strict=True):
+        info = ProcessInfo(
+            pid=pid, start_ticks=1, parent_pid=1, uid=0, comm="python3", program="train.py", runtimes=("torch",),
+            environment={"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_PORT": "29500"}, cgroup=None,
+        )  # fmt: skip
+        world.jobs.observe(info)
+    book = facts_of(world)
+    for inode, name in enumerate(("__0_0.distcp", "__1_0.distcp")):
+        told = msgspec.structs.replace(fact(101, 10.5, path=f"/run/ckpt_7/{name}"), inode=inode)
+        book.record(12 * SECOND_NS, told)
+
+    written = {one.process[0]: one.path for one in credited(book)}
+
+    assert [written[100 + ranks.index(rank)][-10] for rank in (0, 1)] == ["0", "1"]
 
 
 @pytest.mark.parametrize(

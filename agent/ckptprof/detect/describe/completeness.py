@@ -91,7 +91,7 @@ def _missing_data_reasons(
     later = Replacements(large)
     rewritten = {id(part) for part in large if later.is_replaced(part, known)}
     final_parts = [part for part in large if part.staging_file is None and id(part) not in rewritten]
-    deleted = [part for part in final_parts if removed_ns(part.path, part.start_ns) is not None]
+    deleted = [part for part in final_parts if removed_ns(part.path, part.written_ns(known.world.clock)) is not None]
     full = bool(files_on_full_disk(large, known))
     failed = any(part.error is not None and id(part) not in rewritten for part in large)
     died = list(_deaths(candidate, known))

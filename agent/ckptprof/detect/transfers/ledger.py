@@ -28,7 +28,7 @@ from itertools import accumulate, starmap
 from operator import itemgetter, mul
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, FEW, SIGNIFICANT_BYTES, STAMP_TOLERANCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, CONCURRENT_NS, FEW, MOST_SHARE, SIGNIFICANT_BYTES, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.model.transfer import Transfer, share_within
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes
@@ -148,6 +148,7 @@ class Ledger:
         self._openings = openings
         self._transfers: dict[tuple[ProcessKey, bool], list[Transfer]] = {}
         self._known: dict[tuple[ProcessKey, bool], _ProcessTransfers] = {}  # computed when first used
+        self._has_pages: dict[int, bool] = {}  # by device, computed when first used
         self._observed_writes: dict[ProcessKey, dict[str, LatestEnds]] = {}  # by folder, computed when first used
         for transfer in transfers:
             self.add(transfer)
@@ -166,11 +167,6 @@ class Ledger:
             self._known[key].add(list(self._weighed(self._transfers.get(key, ()))))
         return self._known[key]
 
-    def latest_writes(self) -> Iterator[Transfer]:
-        """Yield the latest known writes of each process."""
-        for (_, writes), transfers in self._transfers.items():
-            yield from transfers[-FEW:] if writes else ()
-
     def shapes(self, jobs: Jobs) -> Counter[tuple[str, str]]:
         """Return how many files of each shape each job wrote."""
         written = ((jobs.job_of(process), known) for (process, writes), known in self._transfers.items() if writes)
@@ -186,18 +182,29 @@ class Ledger:
         own = self._observed_writes[process].get(folder)
         return own is not None and own.before(end_ns + CONCURRENT_NS + 1) >= start_ns - CONCURRENT_NS
 
-    def unexplained_written_bytes(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
-        """Return what a process wrote between two times in excess of its known transfers."""
-        history = self._histories[process]
-        intervals = history.between(min(start_ns, end_ns) - STAMP_TOLERANCE_NS, end_ns + STAMP_TOLERANCE_NS)
-        known = self._of(process, writes=True)
+    def unexplained_written_bytes(self, process: ProcessKey, device: int, start_ns: int, end_ns: int) -> int:
+        """Return what a process wrote to files of a device between two times in excess of its known transfers.
+
+        Where pages of the device are counted, what it wrote into pipes or sockets is none of that.
+        """
+        known, history = self._of(process, writes=True), self._histories[process]
+        window = min(start_ns, end_ns) - STAMP_TOLERANCE_NS, end_ns + STAMP_TOLERANCE_NS
+        if self._shows_pages(device):
+            window = window[0] - CONCURRENT_NS, window[1]  # a late tick reads counters long after its own time
+            return history.dirtied_bytes(*window) - known.explained.between(window)
+        intervals = history.between(*window)
         remaining = sum(max(0, one.new_written_bytes - known.explained.between(one[:2])) for one in intervals)
         return min(remaining, known.excess_bytes(start_ns, end_ns, history.wrote_bytes))
 
-    def unexplained_pages(self, process: ProcessKey, start_ns: int, end_ns: int) -> int:
-        """Return the bytes of pages that a process dirtied between two times in excess of its known transfers."""
-        dirtied = self._histories[process].dirtied_bytes(start_ns, end_ns)
-        return dirtied - self._of(process, writes=True).explained.between((start_ns, end_ns))
+    def _shows_pages(self, device: int) -> bool:
+        """Return True if the counters of processes show the pages of files on a device: not so in memory."""
+        if device not in self._has_pages:
+            latest = (one for (_, writes), known in self._transfers.items() if writes for one in known[-FEW:])
+            self._has_pages[device] = any(
+                self._histories[one.process].dirtied_bytes(*one.span) >= MOST_SHARE * one.stored_size
+                for one in latest if one.file[0] == device and one.stored_size >= SIGNIFICANT_BYTES
+            )  # fmt: skip
+        return self._has_pages[device]
 
     def unexplained_bytes_since_start(self, process: ProcessKey) -> int:
         """Return what a process wrote in all its life in excess of its known transfers."""

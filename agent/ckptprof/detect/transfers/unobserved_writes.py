@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 from typing import NamedTuple
 
 import msgspec
@@ -26,7 +26,7 @@ from ckptprof.detect.world.process_counters import ProcessHistory
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.file_formats import SQLITE_LOGS
-from ckptprof.frameworks.file_names import path_shape
+from ckptprof.frameworks.file_names import parse_name, path_shape
 from ckptprof_collectors.samples import FileFact
 
 _MIN_SHARE_IN_SAME_FOLDER = 0.2  # enough if it was observed writing in the same folder at that time
@@ -105,18 +105,18 @@ def _is_database(fact: FileFact) -> bool:
     return beginning.startswith((b"SQLite format 3", *SQLITE_LOGS)) or fact.path.endswith(("-wal", "-shm", "-journal"))
 
 
-def _possible_writers(fact: FileFact, requesters: Iterable[ProcessKey], world: World) -> Iterator[ProcessKey]:
-    """Yield possible writers: the processes that requested the fact, the latest first, then others of their job.
+def _possible_writers(fact: FileFact, requesters: Collection[ProcessKey], world: World) -> list[ProcessKey]:
+    """Return possible writers: the processes that requested the fact, the latest first, then others of their job.
 
-    Of a small file first those that train and wrote as much, themselves or by reaped children: other readers of the
-    folder write something at any time, a log, a database, data that they pass on.
+    Before all the rank that its name has. Of a small file first those that train and wrote as much, themselves or by
+    reaped children: other readers of the folder write something at any time, a log, a database, data that they pass on.
     """
-    ordered = list(requesters)[::-1]
-    if fact.size < SIGNIFICANT_BYTES and len(ordered) > 1:
-        ordered.sort(key=lambda process: not (world.may_save(process) and wrote_enough(process, fact, world)))
-    yield from ordered
+    ordered, rank = list(requesters)[::-1], parse_name(fact.path).rank
     if fact.size >= SIGNIFICANT_BYTES:
-        yield from (process for process in world.job_processes((fact.pid, fact.start_ticks)) if process not in ordered)
+        ordered += (one for one in world.job_processes((fact.pid, fact.start_ticks)) if one not in requesters)
+    elif len(ordered) > 1:
+        ordered.sort(key=lambda process: not (world.may_save(process) and wrote_enough(process, fact, world)))
+    return ordered if rank is None else sorted(ordered, key=lambda process: world.jobs.rank(process) != rank)
 
 
 def _write_span(history: ProcessHistory, fact: FileFact, world: World, ended_ns: Collection[int]) -> Span:
@@ -154,37 +154,26 @@ def _was_writing_in_folder(process: ProcessKey, fact: FileFact, world: World, le
     )
 
 
-def _shows_pages(device: int, world: World, ledger: Ledger) -> bool:
-    """Return True if the counters of processes show the pages of files on a device: not so in memory."""
-    large = (one for one in ledger.latest_writes() if one.file[0] == device and one.stored_size >= SIGNIFICANT_BYTES)
-    return any(world.histories[one.process].dirtied_bytes(*one.span) >= MOST_SHARE * one.stored_size for one in large)
-
-
 def _write_start_ns(
     process: ProcessKey, fact: FileFact, world: World, ledger: Ledger, ended_ns: Collection[int]
 ) -> int | None:
     """Return when a process started to write a file never observed open; None: it did not write it.
 
     It must have written as much as the file has, in excess of the ledger: at that time or, if it is older than the
-    recording and was first observed during the writing, in all its life. Where pages are counted, what it wrote into
-    pipes or sockets is none of that.
+    recording and was first observed during the writing, in all its life.
     """
     history = world.histories[process]
     birth, modified = _write_span(history, fact, world, ended_ns)
     small = fact.size < SIGNIFICANT_BYTES  # markers and metadata are lost in the noise of the counters
-    span = min(birth, modified) - STAMP_TOLERANCE_NS, modified + STAMP_TOLERANCE_NS
-    intervals = history.between(*span)
+    intervals = history.between(min(birth, modified) - STAMP_TOLERANCE_NS, modified + STAMP_TOLERANCE_NS)
     is_in_same_folder = ledger.was_writing_in_folder(fact.path.rpartition("/")[0], process, birth, modified)
-    enough = any(interval.new_written_bytes for interval in intervals)
-    if not small:
+    if small:
+        enough = any(interval.new_written_bytes for interval in intervals)
+    else:
         # In a run on several nodes, another file of the folder is as likely another node's
         is_likely = is_in_same_folder and not world.jobs.has_other_nodes(process)
         share = _MIN_SHARE_IN_SAME_FOLDER if is_likely else MOST_SHARE
-        enough = enough and ledger.unexplained_written_bytes(process, birth, modified) >= share * fact.size
-        # a late tick reads counters long after its own time
-        has_pages = ledger.unexplained_pages(process, span[0] - CONCURRENT_NS, span[1]) >= share * fact.size
-        if has_pages != enough and _shows_pages(fact.device, world, ledger):
-            enough = has_pages
+        enough = ledger.unexplained_written_bytes(process, fact.device, birth, modified) >= share * fact.size
     if not enough:
         was_observed_late = history.born_ns is None and birth <= history.first_ns <= birth + BIRTH_TOLERANCE_NS
         if small or not was_observed_late or ledger.unexplained_bytes_since_start(process) < MOST_SHARE * fact.size:
