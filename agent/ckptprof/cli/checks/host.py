@@ -106,13 +106,8 @@ def python(version: tuple[int, ...]) -> Check:
 def sqlite(version: tuple[int, ...]) -> Check:
     """Check the version of SQLite."""
     name = ".".join(map(str, version))
-    if has_wal_reset_fix(version):
-        return Check("sqlite", "ok", f"SQLite {name}")
-    text = (
-        f"SQLite {name} is older than the fix of the WAL-reset bug (3.51.3), which needs two writers; "
-        "ckptprof has one: let no other program write to its database"
-    )
-    return Check("sqlite", "note", text)
+    bug = " is older than the fix of the WAL-reset bug (3.51.3): let no program but ckptprof write to its database"
+    return Check("sqlite", "ok", f"SQLite {name}{'' if has_wal_reset_fix(version) else bug}")
 
 
 def inspect_database(db: str | Path | None, *, patience_seconds: float = _PATIENCE_SECONDS) -> DatabaseFindings:
