@@ -20,12 +20,16 @@ from pathlib import Path
 
 import pytest
 import typer
+from tests.cli.recorded import recorded as database_of_saves
 from tests.patience import PATIENCE_SECONDS
 
 import ckptprof
 from ckptprof.cli import main as cli
+from ckptprof.cli import run
 from ckptprof.errors import CkptprofError
+from ckptprof.model import CheckpointQuery
 from ckptprof.store import location
+from ckptprof.store.reader import StoreReader
 from ckptprof.store.writer import StoreWriter
 
 STREAMS = Path(__file__).resolve().parents[1] / "fixtures" / "streams"
@@ -386,3 +390,12 @@ def test_the_first_hint_leads_to_the_first_report(tmp_path: Path) -> None:
     assert after.returncode == 0, after.stderr
     assert "ckpt_1.npy" in after.stdout
     assert {one: pasted(one.replace("ID", "1")).returncode for one in next_ones} == dict.fromkeys(next_ones, 0)
+
+
+def test_a_run_ends_with_the_command_for_its_slowest_save(tmp_path: Path) -> None:
+    """Ready to paste; the first of those that took as long."""
+    target = os.open(tmp_path / "report.txt", os.O_WRONLY | os.O_CREAT)
+    with StoreReader(database_of_saves(tmp_path / "ckptprof.db")) as reader:
+        report = reader.report(CheckpointQuery())
+    run._write(report, target, lambda _: ("", ""), json=False, no_color=True)
+    assert "`ckptprof show 1` explains the slowest." in (tmp_path / "report.txt").read_text().splitlines()

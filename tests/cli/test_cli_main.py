@@ -85,6 +85,12 @@ def test_start_imports_nothing_heavy(arguments: list[str]) -> None:
     assert len(loaded) < 220
 
 
+def test_no_word_of_the_parser_stays_in_a_message() -> None:
+    """The versions of typer that parse by pydantic say which of its errors it was."""
+    error = typer.BadParameter("Invalid value for '--level': Value error, 'x' is not one of 'a', 'b'.")
+    assert cli._message(error).endswith("invalid value for '--level': 'x' is not one of 'a', 'b'")
+
+
 def test_nothing_is_left_to_look_through_as_it_ends() -> None:
     """The interpreter's last collection of garbage passes over all that it finds: of SQLAlchemy that is 0.1 s."""
     code = (

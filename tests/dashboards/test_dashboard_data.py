@@ -190,7 +190,8 @@ def test_the_address_of_the_runbooks_is_given_at_generation(tmp_path: Path) -> N
 def test_a_folder_gets_what_grafana_and_prometheus_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The committed boards and rules; the provider reads the boards; nothing is written over unless it is wanted."""
     folder = tmp_path / 'a "folder"'
-    folder.mkdir()
+    assert main(["dashboards", "-o", str(folder / "new" / "one")]) == 0
+    assert main(["dashboards", "-o", "/proc/none"]) == 1
     monkeypatch.chdir(folder)
     assert main(["dashboards"]) == 0
 

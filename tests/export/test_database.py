@@ -84,6 +84,15 @@ def test_other_tables_are_those_of_export(db: Database) -> None:
     assert "v_ranks" in (error.value.hint or "")
 
 
+def test_without_a_path_it_is_that_of_the_commands(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By CKPTPROF_DB; an empty variable is none."""
+    monkeypatch.setenv("CKPTPROF_DB", str(db._path))
+    assert len(ckptprof.open().checkpoints()) == 3
+    monkeypatch.setenv("CKPTPROF_DB", "")
+    monkeypatch.setattr("ckptprof.export.database.path_to_read", lambda: db._path)
+    assert len(ckptprof.open().checkpoints()) == 3
+
+
 def test_a_missing_database_is_an_error_at_once(tmp_path: Path) -> None:
     """Not when the first view is read."""
     with pytest.raises(StoreError, match="no database at"):

@@ -60,11 +60,16 @@ def read_all(path: Path) -> Checkpoint:
     return checkpoint
 
 
+@pytest.mark.parametrize("opener", [StoreReader, StoreWriter])
 @pytest.mark.parametrize("version", [_OF_0_1, LATEST_SCHEMA])
-def test_each_released_schema_is_brought_up_to_date(db: Path, version: int) -> None:
-    """That of 0.1.0, and this one's, as they were then: it opens, keeps its rows and can be read."""
+def test_each_released_schema_is_brought_up_to_date(
+    db: Path, version: int, opener: type[StoreReader | StoreWriter]
+) -> None:
+    """That of 0.1.0, and this one's, as they were then: a writer updates it; a reader reads it and changes nothing."""
     put_released(db, version)
-    StoreWriter(db).close()
+    before = db.read_bytes()
+    opener(db).close()
+    assert opener is StoreWriter or db.read_bytes() == before
     checkpoint = read_all(db)
 
     assert (checkpoint.job, checkpoint.bytes) == ("train", 1234)
@@ -138,23 +143,15 @@ def _table(opened: sqlite3.Connection, name: str, sql: str) -> list[object]:
 
 
 def test_the_next_schema_is_reached_in_one_step(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the latest, whose rows stay, and from nothing; a reader that cannot upgrade says what does."""
+    """From the latest, whose rows stay, and from nothing; a reader sees it, too."""
     put_released(db, LATEST_SCHEMA)
     fresh = db.with_name("fresh.db")
     step = MigrationStep(LATEST_SCHEMA + 1, ("ALTER TABLE sessions ADD COLUMN colour TEXT",))
     monkeypatch.setitem(STEPS, LATEST_SCHEMA, step)
     for module in (migrations, reader_module):
         monkeypatch.setattr(module, "LATEST_SCHEMA", LATEST_SCHEMA + 1)
-    with pytest.raises(
-        StoreError, match=rf"older ckptprof \(schema {LATEST_SCHEMA}, this one reads {LATEST_SCHEMA + 1}\)"
-    ) as told:
-        StoreReader(db)
-    assert told.value.hint == reader_module._UPGRADE_HINT
-    monkeypatch.setattr(reader_module, "is_service_running", lambda: True)
-    monkeypatch.setattr(reader_module, "SERVICE_DATABASE", db)
-    with pytest.raises(StoreError) as told:
-        StoreReader(db)
-    assert told.value.hint == reader_module._UPGRADE_SERVICE_HINT
+    with StoreReader(db) as reader:
+        assert reader.run_query("SELECT count(colour) FROM sessions").rows == [(0,)]
     for path in (db, fresh, db):
         StoreWriter(path).close()
 
@@ -162,6 +159,23 @@ def test_the_next_schema_is_reached_in_one_step(db: Path, monkeypatch: pytest.Mo
             assert opened.execute("PRAGMA user_version").fetchone() == (LATEST_SCHEMA + 1,)
             assert opened.execute("SELECT count(colour) FROM sessions").fetchone() == (0,)
     read_all(db)
+
+
+def test_a_reader_of_an_older_schema_sees_what_its_writer_adds(db: Path) -> None:
+    """While the service of the older version still runs, and after this version's service took it over."""
+    put_released(db)
+    with StoreReader(db) as reader, contextlib.closing(sqlite3.connect(db)) as old:
+        old.execute("PRAGMA journal_mode = WAL")
+        for job in ("before", "during", "after"):
+            old.execute("UPDATE checkpoints SET job = ?", (job,))
+            old.commit()
+            if job == "after":
+                StoreWriter(db).close()
+            reader.reopen_if_newer()
+            assert [found.job for found in reader.report(CheckpointQuery()).checkpoints] == [job]
+            assert reader.run_query("SELECT job FROM v_checkpoints").rows == [(job,)]
+            with pytest.raises(StoreError, match="read-only"), reader._snapshot() as raw:
+                raw.execute("DELETE FROM sessions")
 
 
 @pytest.mark.parametrize("version", [3, 5, LATEST_SCHEMA - 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +24,7 @@ _PROVISIONED, _IMPORTED = "provisioned", "import"  # folders: Grafana takes a bo
 _SOURCE = "PROMETHEUS"  # the input: the data source that whoever imports a board chooses
 _RUNBOOKS = "docs/runbooks.md"  # in the rules: a path in the repository
 
-Out = Annotated[str, options.option("--output", "DIR", "An existing folder.", short="-o")]
+Out = Annotated[str, options.option("--output", "DIR", "The folder, which is made if it is missing.", short="-o")]
 Runbooks = Annotated[
     str, options.option("--runbooks", "URL", "Where alerts link to: your copy of docs/runbooks.md, with its anchors.")
 ]
@@ -51,9 +52,9 @@ def command(*, out: Out = ".", runbooks: Runbooks = _RUNBOOKS, force: html_optio
         name = f"ckptprof-{board}.json"
         texts[f"{_PROVISIONED}/{name}"] = _asset(name)
         texts[f"{_IMPORTED}/{name}"] = importable(_asset(name))
-    if folder.is_dir():
+    with contextlib.suppress(OSError):  # `create_file` names it
         for name in (_PROVISIONED, _IMPORTED):
-            (folder / name).mkdir(exist_ok=True)
+            (folder / name).mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         path = str(folder / name)
         with html_option.create_file(path, force=force) as file:

@@ -297,6 +297,7 @@ def _drain(stream: TextIO | None) -> None:
 def _message(error: Exception) -> str:
     format_message = getattr(error, "format_message", None)
     text = " ".join((str(format_message()) if callable(format_message) else str(error)).split())  # choices have lines
+    text = text.replace(": Value error, ", ": ", 1)  # typer 0.29 shows pydantic's prefix
     return text[:1].lower() + text[1:].rstrip(".")
 
 

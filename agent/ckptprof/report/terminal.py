@@ -86,7 +86,7 @@ def render(  # noqa: PLR0913 # each argument is one choice of the caller
         return "\n".join([*lines, "", *wrap(sentences, width), ""])
     shown = rows.select_rows(report, whole=whole)
     lines += ["", *rows.draw(report, shown, offset, width, colour=colour), ""]
-    cost = answer.cost_lines(report, conclusion.costs, width, colour=colour)
+    cost = answer.cost_lines(report, answer.costs_answer_first(conclusion), width, colour=colour)
     lines += [*cost, ""] if cost else []
     notes = [*_notes(report, shown, copies), *remarks]
     lines += [paint(line, "dim", colour=colour) for note in notes for line in wrap(note, width)]

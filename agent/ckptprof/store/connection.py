@@ -226,7 +226,6 @@ def open_reader(path: Path, *, immutable: bool) -> Connection:
     """Open for reading only, without creating files; raises sqlite3.Error."""
     raw = sqlite3.connect(file_uri(path, immutable=immutable), uri=True, isolation_level=None, timeout=2)
     try:
-        raw.execute("PRAGMA query_only = ON")
         raw.execute("PRAGMA trusted_schema = OFF")
         raw.execute("PRAGMA cell_size_check = ON")
         raw.execute("PRAGMA mmap_size = 0")  # a damaged disk gives an error, not SIGBUS
@@ -235,6 +234,16 @@ def open_reader(path: Path, *, immutable: bool) -> Connection:
         raw.close()
         raise
     return raw
+
+
+def copy_and_close(original: Connection) -> Connection:
+    """Copy a database into a temporary file, which ends with the connection; raises sqlite3.Error."""
+    with contextlib.closing(original):
+        copy = sqlite3.connect("", isolation_level=None)
+        original.backup(copy)
+    for pragma in ("trusted_schema = OFF", "cell_size_check = ON", "temp_store = MEMORY"):
+        copy.execute(f"PRAGMA {pragma}")
+    return copy
 
 
 def run_to_completion(connection: Connection, statement: str) -> None:

@@ -11,6 +11,7 @@ from ckptprof.errors import StoreError
 
 SERVICE_DIRECTORY = Path("/var/lib/ckptprof")
 DATABASE_NAME = "ckptprof.db"
+DATABASE_VARIABLE = "CKPTPROF_DB"
 SERVICE_DATABASE = SERVICE_DIRECTORY / DATABASE_NAME
 UNIT_INVOCATION = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
 SYSTEMD_RUNTIME = Path("/run/systemd/system")  # sd_booted(3)

@@ -19,17 +19,15 @@ import msgspec
 from ckptprof.errors import StoreError
 from ckptprof.model import Checkpoint, CheckpointQuery, Interval, Report, Session
 from ckptprof.store.checkpoint_rows import decode_checkpoint, get_pending, get_sessions, recorded_spans
-from ckptprof.store.connection import check_file, log_bytes, open_reader, snapshot
+from ckptprof.store.connection import check_file, copy_and_close, log_bytes, open_reader, snapshot
 from ckptprof.store.location import (
-    SERVICE_DATABASE,
-    is_service_running,
     missing_data_hint,
     path_of_database,
     permission_hint,
     printable_path,
 )
 from ckptprof.store.lock import is_writer_alive
-from ckptprof.store.migrations import LATEST_SCHEMA, check_version
+from ckptprof.store.migrations import LATEST_SCHEMA, check_version, migrate
 from ckptprof.store.problems import translated_errors
 from ckptprof.store.publication import open_copy, read_sequence
 from ckptprof.store.quarantine import list_set_aside
@@ -46,8 +44,7 @@ if TYPE_CHECKING:
 
 _ROWS_PER_FETCH = 1000  # rows
 _MAX_REPORT_CHECKPOINTS = 100_000  # of a report: about 5 s and 400 MB
-_UPGRADE_SERVICE_HINT = "the service still runs the older version: `systemctl restart ckptprof` as root"
-_UPGRADE_HINT = "record to it once with this version: that updates it"
+_MIGRATED_COPY = -1  # as a sequence number: there is always a newer one
 
 
 class StoreReader:
@@ -63,8 +60,14 @@ class StoreReader:
         with translated_errors(self.path):
             self._connection, self._sequence = _open_connection(self.path)
             try:
-                _check_schema(self._connection, self.path)
+                is_older = _check_version(self._connection, self.path) < LATEST_SCHEMA
+                if is_older:
+                    self._connection, self._sequence = copy_and_close(self._connection), _MIGRATED_COPY
                 self._limits = ReadLimits(self._connection, self.path.stat().st_size + log_bytes(self.path))
+                if is_older:
+                    migrate(self._connection, printable_path(self.path))
+                self._connection.execute("PRAGMA query_only = ON")
+                _check_tables(self._connection, self.path)
             except BaseException:
                 self._connection.close()
                 raise
@@ -265,16 +268,14 @@ def _open_connection(path: Path) -> tuple[Connection, int | None]:
         return open_reader(path, immutable=True), None
 
 
-def _check_schema(connection: Connection, path: Path) -> None:
+def _check_version(connection: Connection, path: Path) -> int:
     version = check_version(connection, printable_path(path))
     if version == 0:
         raise StoreError(f"{printable_path(path)} is empty", hint=missing_data_hint(path))
-    if version < LATEST_SCHEMA:
-        raise StoreError(
-            f"{printable_path(path)} was written by an older ckptprof (schema {version}, this one reads "
-            f"{LATEST_SCHEMA})",
-            hint=_UPGRADE_SERVICE_HINT if path == SERVICE_DATABASE and is_service_running() else _UPGRADE_HINT,
-        )
+    return version
+
+
+def _check_tables(connection: Connection, path: Path) -> None:
     rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
     missing = sorted({*compiled.TABLES, *BLOCK_TABLES} - {name for (name,) in rows})
     if missing:  # a view or a virtual table of that name could run any code for ever
