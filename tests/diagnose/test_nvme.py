@@ -255,13 +255,14 @@ def to_target(**more: Any) -> ConnectionMeasure:
     return ConnectionMeasure(**{**told_, **more})
 
 
-def said(*paths: PathMeasure, reads: bool = False, **more: Any) -> Verdict:
+def said(*paths: PathMeasure, reads: bool = False, cpu: bool = True, **more: Any) -> Verdict:
     """Return the verdict of a checkpoint of 20 s in which the thread waited for 19 of them, each request 40 ms."""
-    took = {"busy_seconds": more.pop("busy", 19.0), "write_wait_seconds": more.pop("wait", 0.04)}
+    took = {"mean_queue": more.pop("in_flight", None), "write_wait_seconds": more.pop("wait", 0.04)}
     disk = device(20, device="nvme1c0n1", read_wait_seconds=0.04, read_bytes=GIB, reads=2048, **took)
     mount = msgspec.structs.replace(local(), paths=paths)
     told_ = {"mount": mount, "devices": (disk,), "links": (link(received_bytes=GIB),), **more}
     at = thread(Level.TRACE, 20, data=19, copy=1)
+    at = at if cpu else msgspec.structs.replace(at, on_cpu_ns=None, user_ns=None, system_ns=None)
     return told((restore if reads else save)(Level.TRACE, 20, measured(at, **told_)))
 
 
@@ -282,10 +283,25 @@ def test_what_a_round_tells_of_the_target() -> None:
 
 def test_a_target_that_was_hardly_asked_is_not_told() -> None:
     """What held the thread up is on this host."""
-    verdict = said(path(), busy=2.0)
+    verdict = said(path(), in_flight=0.1)
 
     assert verdict.limit is Limit.DEVICE
-    assert any("its target had requests for only 10" in one for one in verdict.excluded)
+    assert any("its target had requests for at most 2.00 s" in one for one in verdict.excluded)
+
+
+@pytest.mark.parametrize("paths", [(), (path(),)], ids=["a disk of this host", "a target"])
+@pytest.mark.parametrize(("in_flight", "waited"), [(0.1, 2), (0.9, 18), (None, 20)])
+def test_who_may_have_been_on_cpu_waited_no_longer_than_requests_took(
+    paths: tuple[PathMeasure, ...], in_flight: float | None, waited: float
+) -> None:
+    """A call that copies looks asleep where no time on CPU was sampled: neither a disk nor a target is accused."""
+    verdict = said(*paths, in_flight=in_flight, cpu=False)
+    rest = sum(one.seconds for one in verdict.accounts if "while its disks had no request" in one.text)
+
+    assert rest == pytest.approx(20 - waited)
+    assert (verdict.limit is Limit.UNCLEAR) is (waited == 2)
+    if waited != 2:
+        assert verdict.limit is (Limit.SERVER if paths else Limit.DEVICE)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from ckptprof.diagnose.accounts.outside import deletion_text
 from ckptprof.diagnose.accounts.parts import IDLE, RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share
 from ckptprof.diagnose.accounts.ranks import LateRank, SingleWriter
-from ckptprof.diagnose.accounts.storage_waits import resolve, throttle
+from ckptprof.diagnose.accounts.storage_waits import request_seconds, resolve, throttle
 from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause, Wait
 from ckptprof.diagnose.context import CheckpointContext, or_zero, seconds
 from ckptprof.diagnose.tolerances import (
@@ -219,8 +219,12 @@ def stored(inputs: ClaimInputs, parts: Parts) -> Claim:
     if waiting <= 0:
         return Claim(left)
     found = resolve(inputs.context, data=parts.of(Part.DATA), sync=parts.of(Part.SYNC), waiting=waiting)
-    wakeups, left = left.claim(_wakeup_seconds(left, waiting) if found.limit in _EACH_WAITS else 0.0, Part.QUEUED)
-    return Claim(left, (AttributedTime(found.cause, found.limit, waiting + wakeups, found.text),), found)
+    if found.limit in _EACH_WAITS or found.imposed or inputs.context.is_remote or inputs.path.time.cpu_known:
+        wakeups, left = left.claim(_wakeup_seconds(left, waiting) if found.limit in _EACH_WAITS else 0.0, Part.QUEUED)
+        return Claim(left, (AttributedTime(found.cause, found.limit, waiting + wakeups, found.text),), found)
+    waited = min(waiting, request_seconds(inputs.context))  # time on CPU is not known: who copies looks asleep
+    copied = AttributedTime(Cause.UNEXPLAINED, None, waiting - waited, "in file calls, while its disks had no request")
+    return Claim(left, (AttributedTime(found.cause, found.limit, waited, found.text), copied), found)
 
 
 def copying(inputs: ClaimInputs, parts: Parts) -> Claim:

@@ -31,7 +31,7 @@ from ckptprof.diagnose.causes import Cause, Wait
 from ckptprof.diagnose.context import CheckpointContext, busy_share, or_zero, rate_of
 from ckptprof.diagnose.tolerances import CLEARLY, LARGELY, MOST, NEARLY_ALL, PART, SMALL_BYTES, TINY_BYTES, TWICE
 from ckptprof.measures import DeviceMeasure, MountMeasure
-from ckptprof.units import per_second, percent, plural, rate, size
+from ckptprof.units import per_second, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit
 
 SYNC_BYTES = 4 << 20
@@ -144,7 +144,7 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
         return None
     words = f"in small operations of {size(request if request is not None else call or 0)} each"
     if context.device is not None and context.device_operations:
-        most = _or_infinite(bound and bound.operations_per_second)
+        most = (bound and bound.operations_per_second) or math.inf  # more is an artefact of the clock
         words += f", {per_second(min(rate_of(context.device_operations, context.device.seconds), most))}"
     if bound is not None and bound.operations_per_second is not None:
         words += f" of the {per_second(bound.operations_per_second)} that the disk is throttled to"
@@ -186,7 +186,7 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
     bound = throttle(context, waiting)
     speed = ""
     if transferred_rate is not None:
-        speed = f" at {rate(min(transferred_rate, _or_infinite(bound and bound.bytes_per_second)))}"
+        speed = f" at {rate(min(transferred_rate, (bound and bound.bytes_per_second) or math.inf))}"
     if bound is not None:
         of_bytes, of_operations = bound.bytes_per_second, bound.operations_per_second
         limit = rate(of_bytes) if of_bytes is not None else per_second(of_operations or 0.0)
@@ -205,9 +205,10 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
     return Wait(cause=cause, limit=Limit.DEVICE, words=words, imposed=is_paced, sure=device is not None)
 
 
-def _or_infinite(limit: float | None) -> float:
-    """Return the limit that is set, infinity without one: rates above it are artefacts of the clock."""
-    return math.inf if limit is None else limit
+def request_seconds(context: CheckpointContext) -> float:
+    """Return the sum of all requests of its disks: at least their busy time, which the kernel underrates until 6.10."""
+    known = [one.seconds * one.mean_queue for one in context.measures.devices if one.mean_queue is not None]
+    return sum(known) if known and len(known) == len(context.measures.devices) else math.inf
 
 
 def _behind_fabric(context: CheckpointContext, waiting: float, found: Wait) -> Wait:
@@ -217,9 +218,8 @@ def _behind_fabric(context: CheckpointContext, waiting: float, found: Wait) -> W
     if 0 < MOST * waiting <= or_zero(mount.cut_off_seconds):
         text = f"no path to the disk was usable: {network_evidence.lost_paths(context)}"
         return Wait(cause=Cause.PATHS_LOST, limit=Limit.NETWORK, facts=(text,), rival=Limit.SERVER, imposed=True)
-    busy = max((share for one in context.measures.devices if (share := busy_share(one)) is not None), default=None)
-    if busy is not None and busy < PART:
-        return replace(found, excluded=(f"its target had requests for only {percent(busy)} of the time",), sure=False)
+    if (most := request_seconds(context)) < PART * waiting:
+        return replace(found, excluded=(f"its target had requests for at most {seconds(most)}",), sure=False)
     network = _network_wait(context, waiting, None)
     if network.cause is Cause.LINK_EVEN:
         network = Wait(cause=Cause.SERVER, limit=Limit.SERVER, rival=Limit.NETWORK, sure=False)
@@ -246,9 +246,9 @@ def _network_wait(context: CheckpointContext, waiting: float, flush: Wait | None
 def _beyond_the_way(context: CheckpointContext, waiting: float, shown: Wait, tcp: Wait) -> Wait:
     """Return the cause where data was seldom in flight: the server, or the process that serves a FUSE mount."""
     excluded, mount = (*shown.excluded, *tcp.excluded), context.measures.mount
-    busy = mount.daemon_busy if mount is not None else None
+    busy, daemon = (mount.daemon_busy, mount.daemon or "the process") if mount is not None else (None, None)
     if busy is not None and busy * context.span >= LARGELY * waiting and shown.cause not in _PER_OPERATION:
-        words = f"waiting for {_daemon(mount)}, which serves the mount and used {busy:.2f} cores"
+        words = f"waiting for {daemon}, which serves the mount and used {busy:.2f} cores"
         return Wait(cause=Cause.DAEMON, limit=Limit.SERIALIZE, words=words, facts=tcp.facts, excluded=excluded,
                     imposed=True)  # fmt: skip
     if shown.limit is Limit.NETWORK or shown.cause is Cause.SERVER:
@@ -256,7 +256,7 @@ def _beyond_the_way(context: CheckpointContext, waiting: float, shown: Wait, tcp
     shown = replace(shown, excluded=excluded, rival=None)
     if busy is None or shown.limit is not Limit.SERVER:
         return shown
-    used = f"{_daemon(mount)}, which serves the mount, used"
+    used = f"{daemon}, which serves the mount, used"
     if busy >= MOST:  # then it may as well have waited for that process
         return replace(shown, facts=(*shown.facts, f"{used} {busy:.2f} cores"), sure=False)
     return replace(shown, excluded=(*excluded, f"{used} only {busy:.2f} cores"), imposed=True)
@@ -320,7 +320,3 @@ def _at_server(mount: MountMeasure | None) -> str | None:
         return None
     share = percent(min(1.0, mount.waiting_share))
     return f"waiting for the server of the mount (unanswered requests in {share} of the samples)"
-
-
-def _daemon(mount: MountMeasure | None) -> str:
-    return "the process" if mount is None or mount.daemon is None else mount.daemon

@@ -35,16 +35,19 @@ def period_text(event: EventContext) -> str | None:
 
 
 def even_period_ns(earlier: list[HistoryEvent], last: EventContext | HistoryEvent) -> float | None:
-    """Return the mean of even periods in ns, most of each without writing; None: uneven, or fewer than two."""
+    """Return the mean of even periods in ns, most of each without writing; None: uneven, or fewer than two.
+
+    A slow save makes its period longer, not the pause after it.
+    """
     events = earlier[-FEW:]
     if len(events) < 2:
         return None
-    starts = [*(one.start_ns for one in events), last.start_ns]
-    periods = [after - before for before, after in itertools.pairwise(starts)]
-    mean_ns = statistics.fmean(periods)
-    duration_ns = statistics.fmean(one.end_ns - one.start_ns for one in events)
-    uneven = statistics.pstdev(periods) > _MAX_PERIOD_SPREAD * mean_ns or duration_ns * 2 > mean_ns
-    return None if uneven else mean_ns
+    pairs = [*itertools.pairwise((*events, last))]
+    periods = [after.start_ns - before.start_ns for before, after in pairs]
+    pauses = [after.start_ns - before.end_ns for before, after in pairs]
+    mean_ns, duration_ns = statistics.fmean(periods), min(one.end_ns - one.start_ns for one in events)
+    is_even = any(statistics.pstdev(row) <= _MAX_PERIOD_SPREAD * statistics.fmean(row) for row in (periods, pauses))
+    return mean_ns if is_even and duration_ns * 2 <= mean_ns else None
 
 
 def overwrites(event: EventContext) -> bool:
@@ -73,7 +76,8 @@ def is_row_of_data(event: EventContext) -> bool:
 
     Results of a model come from the training process with each evaluation: that rhythm is no sign of a state.
     """
-    return is_numbered_onwards(event) or event.is_named_as_result or (_comes_soon_after(event) and _is_nameless(event))
+    is_soon = bool(event.series) and event.start_ns - event.series[-1].start_ns <= 2 * AT_ONCE_NS
+    return is_numbered_onwards(event) or event.is_named_as_result or (is_soon and _is_nameless(event))
 
 
 def _is_nameless(event: EventContext) -> bool:
@@ -108,10 +112,6 @@ def _latest_of_one_size(event: EventContext, earlier: list[HistoryEvent]) -> lis
         return not one.is_rejected and abs(one.bytes - event.bytes) <= tolerance_bytes
 
     return list(itertools.takewhile(is_same, reversed(earlier)))[::-1]
-
-
-def _comes_soon_after(event: EventContext) -> bool:
-    return bool(event.series) and event.start_ns - event.series[-1].start_ns <= 2 * AT_ONCE_NS
 
 
 def _continues_numbering(event: EventContext) -> bool:
