@@ -79,7 +79,6 @@ def run_checks(fs: KernelFs, db: str | Path | None, *, at: tuple[str, int], now_
         kernel.ptrace_scope(fs),
         kernel.stacks(find_program()),
         kernel.gpus(fs, NvmlGpus()),
-        *kernel.gpudirect(fs),
         *trace_checks.qualify_own_trace(watched, tried),
         found.database,
         *found.capacity,

@@ -19,7 +19,6 @@ from ckptprof_collectors import process_facts
 from ckptprof_collectors.gpus.nvml import LIBRARY, NvmlGpus
 from ckptprof_collectors.kernelfs import KernelFs, UnavailableError, read_text
 from ckptprof_collectors.networks.inet_diag import TcpSocket, TcpTable
-from ckptprof_collectors.processes.open_files import NVIDIA_FS
 from ckptprof_collectors.processes.python_stacks import parse, run_py_spy
 
 # include/uapi/linux/capability.h: bit numbers
@@ -279,11 +278,3 @@ def gpus(fs: KernelFs, driver: NvmlGpus) -> Check:
         fix = "in a container, set NVIDIA_DRIVER_CAPABILITIES=utility for the NVIDIA runtime"
         return Check("gpus", "warn", f"there is an NVIDIA driver, but no {LIBRARY}: its GPUs are not monitored", fix)
     return Check("gpus", "note", "no NVIDIA driver")
-
-
-def gpudirect(fs: KernelFs) -> list[Check]:
-    """Check whether GPUDirect Storage can bypass system calls here."""
-    if not (fs.proc / NVIDIA_FS).exists():
-        return []
-    text = "nvidia-fs (GPUDirect Storage) transfers data outside of system calls: only its files show it"
-    return [Check("gpudirect", "note", text)]

@@ -86,7 +86,6 @@ class Diagnosis:
         self._ceilings = ceilings
         self._gpus = gpus
         self._jobs: OrderedDict[str, OrderedDict[str, Checkpoint]] = OrderedDict()
-        self._unfinished: dict[int, tuple[Checkpoint, Checkpoint]] = {}  # by id(): without and with a verdict
         self.faults = 0
 
     def diagnose_all(self, checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
@@ -95,11 +94,7 @@ class Diagnosis:
 
     def diagnose_unfinished(self, unfinished: Sequence[Checkpoint], history: Sequence[Checkpoint]) -> list[Checkpoint]:
         """Return them with the verdict as if they had ended now, by a history of earlier ones of any job."""
-        before, self._unfinished = self._unfinished, {}
-        for one in unfinished:
-            known = before.get(id(one))
-            self._unfinished[id(one)] = (one, self._diagnosed(one, history)) if known is None else known
-        return [judged for _, judged in self._unfinished.values()]
+        return [self._diagnosed(one, history) for one in unfinished]
 
     def _diagnose_final(self, checkpoint: Checkpoint) -> Checkpoint:
         reported = self._diagnosed(checkpoint, gpus=self._gpus)
