@@ -126,19 +126,6 @@ for one in ranks:
 """
     + _READY
     + "ranks[0].wait()",
-    # what package managers do all day: a tree of small files is unpacked and removed, again and again
-    "unpacks": _PACK
-    + """
-while True:
-    with tarfile.open("tree.tar") as tar:
-        tar.extractall("tree", filter="data")
-    shutil.rmtree("tree")
-""",
-    "untars": _PACK
-    + """
-script = "while mkdir tree && tar -xf tree.tar -C tree && rm -r tree; do :; done"
-os.execvp("sh", ["sh", "-c", script])
-""",
     # again and again: a package is installed by pip and removed, an archive unpacked and removed, C compiled
     "churn": _PACK
     + """
@@ -158,16 +145,6 @@ untar = "mkdir tree && tar -xf tree.tar -C tree && rm -r tree"
 script = f"while {pip} && {untar} && make -s -j2 {objects} && rm *.o; do :; done"
 os.execvp("sh", ["sh", "-c", script])
 """,
-}
-USUAL: Mapping[str, int] = {
-    "interpreters": 2_000,
-    "files": 20_000,
-    "mappings": 64_000,
-    "threads": 5_000,
-    "ranks": 64,
-    "unpacks": 7_000,
-    "untars": 7_000,
-    "churn": 7_000,
 }
 
 
@@ -190,14 +167,23 @@ def crowd(name: str, count: int, work: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @contextlib.contextmanager
-def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[subprocess.Popen[bytes]]:
-    """Let a job train, and save 256 MB so often, while the block runs, first before it begins.
+def training(directory: Path, interval_seconds: float = 5.0, mb: int = 256) -> Iterator[subprocess.Popen[bytes]]:
+    """Let a job train, and save so many megabytes so often, while the block runs, first before it begins.
 
     Raises StoppedError if it ends, computes nothing, or logs less than a third of the saves that are due.
     """
     truth, log = directory / "truth.jsonl", directory / "job.log"
     command = [sys.executable, str(ROOT / "examples/train_numpy.py"), "--dir", str(directory / "job")]
-    command += ["--truth", str(truth), "--size-mb", "256", "--interval", str(interval_seconds), "--saves", "1000000"]
+    command += [
+        "--truth",
+        str(truth),
+        "--size-mb",
+        str(mb),
+        "--interval",
+        str(interval_seconds),
+        "--saves",
+        "1000000",
+    ]
     with log.open("wb") as words:
         process = subprocess.Popen(command, stdout=words, stderr=words)
     try:
@@ -210,20 +196,6 @@ def training(directory: Path, interval_seconds: float = 5.0) -> Iterator[subproc
     finally:
         process.kill()
         process.wait()
-
-
-@contextlib.contextmanager
-def jobs(directory: Path) -> Iterator[None]:
-    """Train one job of half a minute after another while the block runs; raises StoppedError if they do not save."""
-    truth = directory / "truth.jsonl"
-    options = "--dir job --truth truth.jsonl --size-mb 128 --interval 5 --saves 5"
-    script = f"while {sys.executable} {ROOT / 'examples/train_numpy.py'} {options} && rm -r job; do :; done"
-    with subprocess.Popen(["sh", "-c", script], cwd=directory, stdout=-3, start_new_session=True) as shell:
-        try:
-            with proving("the jobs", (shell,), logging_lines(truth, 1 / 20)):
-                yield
-        finally:
-            os.killpg(shell.pid, signal.SIGKILL)
 
 
 _FETCH = """
@@ -282,9 +254,8 @@ class Situation:
     in_turns: bool = False  # an agent that opens a checkpoint to look into it wakes the others
 
 
-def crowded(name: str, goal: Goal, *, in_turns: bool = False) -> Situation:
-    """Return a crowd of the usual number."""
-    number = USUAL[name]
+def crowded(name: str, number: int, goal: Goal, *, in_turns: bool = False) -> Situation:
+    """Return a crowd of a number."""
     return Situation(lambda directory: crowd(name, number, directory), 10, goal, goal, number, in_turns)
 
 
@@ -292,13 +263,10 @@ SITUATIONS: Mapping[str, Situation] = {
     "idle": Situation(lambda _: nullcontext(), 0, Goal(0.25, "x"), Goal(0.25, "x")),
     "trains": Situation(lambda at: training(at, NEVER_SECONDS), 20, Goal(0.4, "x"), Goal(0.4, "x")),
     "saves": Situation(training, 0, Goal(0.6, "x"), Goal(0.8, "x"), in_turns=True),
-    "interpreters": crowded("interpreters", Goal(1.0)),
-    "files": crowded("files", Goal(1.0)),
-    "mappings": crowded("mappings", Goal(1.0)),
-    "threads": crowded("threads", Goal(1.0)),
-    "ranks": crowded("ranks", Goal(3.0), in_turns=True),
-    "unpacks": crowded("unpacks", Goal(5.0), in_turns=True),
-    "untars": crowded("untars", Goal(5.0), in_turns=True),
-    "churn": crowded("churn", Goal(5.0)),
-    "jobs": Situation(jobs, 0, Goal(2.0), Goal(4.0)),
+    "interpreters": crowded("interpreters", 2_000, Goal(1.0)),
+    "files": crowded("files", 20_000, Goal(1.0)),
+    "mappings": crowded("mappings", 64_000, Goal(1.0)),
+    "threads": crowded("threads", 5_000, Goal(1.0)),
+    "ranks": crowded("ranks", 64, Goal(3.0), in_turns=True),
+    "churn": crowded("churn", 7_000, Goal(5.0)),
 }

@@ -180,18 +180,6 @@ class Contender:
         """Return the least CPU time that is told: where that is a tick, a short window may show none of it."""
         return 1 if self._group is not None else _TICK_NS
 
-    def memory_bytes(self) -> tuple[int, int]:
-        """Return RSS and PSS of all its processes."""
-        rss = pss = 0
-        for pid in tree(self.process.pid):
-            with contextlib.suppress(OSError):
-                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-                    if line.startswith("Rss:"):
-                        rss += int(line.split()[1]) << 10
-                    elif line.startswith("Pss:"):
-                        pss += int(line.split()[1]) << 10
-        return rss, pss
-
     def alone_bytes(self) -> int:
         """Return the PSS that all its processes would have if nobody else mapped what they map; a ring counts once."""
         own, files = 0, {}

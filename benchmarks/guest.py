@@ -9,6 +9,9 @@ stopped (SIGSTOP). A crowd is measured while it is new: an idle interpreter is w
 poll`, as root, it all happens in a PID namespace of its own; at trace an agent sees the host's processes, whoever they
 are: nothing else should run there.
 
+"one job" starts the agents one after the other, each beside a new job that saves 24 MB every ten seconds, and compares
+what they report of its saves with its log.
+
 The wall clock of a job that keeps all cores busy, and of everyday work (pip, npm, a kernel unpacked, `make -j2`,
 containers), is compared in turns as well: beside no agent, a new one of each level, and none again. Nobody scrapes.
 What everyday work needs is fetched first, as users fetch it. A situation that did not go on until its end (beside.py),
@@ -30,15 +33,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from beside import SITUATIONS, Goal, everyday
+from beside import SITUATIONS, Goal, everyday, training
 from ckptprof.service.title import set_title
-from contenders import Contender, agent, isolate, node_exporter, proving, scraping, tree
+from contenders import Contender, agent, ckptprof, isolate, node_exporter, proving, scraping, tree
 from figures import machine, markdown, median, parser, show
 
 LEVELS = ("trace", "poll")
 ROLES = {"ckptprof:record": "recorder", "ckptprof:sample": "sampler"}
 WALL_CLOCK = "wall clock"
 EVERYDAY = "everyday work"
+ONE_JOB = "one job"
 TURN_SECONDS = 8.0  # until an agent that was stopped has taken in what it missed
 _BURN = """
 import sys, time
@@ -89,6 +93,7 @@ def windows(contenders: Sequence[Contender], count: int, seconds: float) -> dict
             for pid, (name, spent) in contender.cpu_by_process().items():
                 if name in ROLES:
                     row[ROLES[name]] += (spent - roles.get(pid, (name, 0))[1]) / elapsed * 100
+            row["others"] = max(0.0, 2 * row["all"] - sum(row.values()))
             shares[contender.name].append(row)
     return shares
 
@@ -104,16 +109,14 @@ def measured(
     for guest in guests:
         mine = shares[guest.contender.name]
         totals = [row["all"] for row in mine]
-        rss, _ = guest.contender.memory_bytes()
         row = {"situation": name, "count": count, "level": guest.level, "tree": guest.of, "percent": median(totals)}
-        row |= {role: median([one[role] for one in mine]) for role in ROLES.values()}
-        row["others"] = max(0.0, median([one["all"] - one["recorder"] - one["sampler"] for one in mine]))
+        row |= {role: median([one[role] for one in mine]) for role in (*ROLES.values(), "others")}
         row["ratio"] = median([own / theirs for own, theirs in zip(totals, first, strict=True)])
         row["ratio_min"] = min(own / theirs for own, theirs in zip(totals, first, strict=True))
         row["ratio_max"] = max(own / theirs for own, theirs in zip(totals, first, strict=True))
         row["node_exporter"] = median(first)
         row["A/A"] = median([other / one for other, one in zip(second, first, strict=True)])
-        row |= {"rss_mb": rss / 1e6, "pss_mb": guest.contender.alone_bytes() / 1e6, "load": os.getloadavg()[0]}
+        row |= {"pss_mb": guest.contender.alone_bytes() / 1e6, "load": os.getloadavg()[0]}
         rows.append(row)
     return rows
 
@@ -166,6 +169,38 @@ def in_situations(names: Sequence[str], guests: Sequence[Guest], work: Path, opt
                     rows += measured(name, situation.count, guests, peers, options)
             print(json.dumps(rows[-len(guests) :]), file=sys.stderr, flush=True)
     return rows
+
+
+def beside_one_job(work: Path, options: Any) -> list[dict[str, Any]]:
+    """Return a row for each turn of an agent: what it takes and reports while nothing but a new job runs."""
+    ways = [(level, of) for level in options.levels for of in trees(options)]
+    rows = []
+    for turn, (level, of) in enumerate(([*ways, *ways[::-1]] * options.windows)[: options.windows * len(ways)]):
+        directory, where = work / f"job-{turn}", trees(options)[of]
+        directory.mkdir()
+        database = directory / "db"
+        with agent(database, "--level", level, of=where) as guest, training(directory, 10.0, 24):
+            time.sleep(min(TURN_SECONDS, options.settle))
+            (row,) = windows([guest], 1, options.window)[guest.name]
+            row["pss_mb"] = guest.alone_bytes() / 1e6
+        listing = subprocess.run(ckptprof("list", "--db", str(database), "--json", tree=where), stdout=-1, check=True)
+        found = json.loads(listing.stdout)["checkpoints"]
+        logged = [json.loads(line) for line in (directory / "truth.jsonl").read_text().splitlines()]
+        rows.append({"level": level, "tree": of, **row, **compared(logged, found), "load": os.getloadavg()[0]})
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return rows
+
+
+def compared(logged: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how many saves a job logged, how many were reported, and the median errors of these in ms."""
+    pairs = [(save, one) for save in logged for one in found if abs(one["start_ns"] - save["start_ns"]) < 2e9]
+    errors = {
+        "start": [one["start_ns"] - save["start_ns"] for save, one in pairs],
+        "end": [one["end_ns"] - save["end_ns"] for save, one in pairs],
+        "blocked": [(one["stall_ns"] or 0) - save["end_ns"] + save["start_ns"] for save, one in pairs],
+    }
+    medians = {f"{name} (ms)": median(each) / 1e6 if each else None for name, each in errors.items()}
+    return {"saves": len(logged), "reported": len(found), "found": len(pairs), **medians}
 
 
 def _signal(guest: Guest, number: int) -> None:
@@ -246,20 +281,16 @@ def against_goals(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         goal = situation.trace if row["level"] == "trace" else situation.poll
         figure = "ratio" if goal is not None and goal.unit == "x" else "percent"
         before = same[0] if same else dict.fromkeys(row)
-        line = judged((*_of(row), "CPU"), row[figure], before[figure], goal) | {"A/A": row["A/A"]}
-        lines.append(line)
-        lines.append(judged((*_of(row), "PSS"), row["pss_mb"], before["pss_mb"], None))
+        of = row["situation"], row["level"]
+        lines.append(judged((*of, "CPU"), row[figure], before[figure], goal) | {"A/A": row["A/A"]})
+        lines.append(judged((*of, "PSS"), row["pss_mb"], before["pss_mb"], None))
     return lines
-
-
-def _of(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["situation"], row["level"]
 
 
 def settings() -> Any:
     """Read the command line."""
     made = parser(__doc__)
-    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, WALL_CLOCK, EVERYDAY], help="default: all")
+    made.add_argument("--only", nargs="*", choices=[*SITUATIONS, ONE_JOB, WALL_CLOCK, EVERYDAY], help="default: all")
     made.add_argument("--levels", nargs="*", choices=LEVELS, default=list(LEVELS))
     made.add_argument("--beside", type=Path, metavar="TREE", help="a checkout with a .venv: the agent before")
     made.add_argument("--quick", action="store_true", help="one window of 20 s, short pairs: 12 minutes in all")
@@ -284,7 +315,7 @@ def main() -> int:
         isolate()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the agents end, the folder goes
     set_title("benchmark")
-    chosen = options.only or [*SITUATIONS, WALL_CLOCK, EVERYDAY]
+    chosen = options.only or [*SITUATIONS, ONE_JOB, WALL_CLOCK, EVERYDAY]
     notes = [f"{name}: {value}" for name, value in machine().items()]
     lines: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
@@ -294,6 +325,12 @@ def main() -> int:
                 rows = in_situations(named, guests_of(while_measured, work, options), work, options)
             show("guest", rows, as_json=options.json, notes=notes)
             lines += against_goals(rows)
+        if ONE_JOB in chosen:
+            rows = beside_one_job(work, options)
+            show("guest, one job", rows, as_json=options.json, notes=notes)
+            goals = {"trace": Goal(2.0), "poll": Goal(4.0)}
+            lines += [judged((ONE_JOB, row["level"], "CPU"), row["all"], None, goals[row["level"]]) for row in rows
+                      if row["tree"] == "now"]  # fmt: skip
         if WALL_CLOCK in chosen:
             with burning(options.job_seconds) as burn:
                 lines += wall_clock("a job on all cores", burn, work, options)

@@ -13,7 +13,7 @@ from figures import parser
 
 HERE = Path(__file__).resolve().parent
 QUICK: dict[str, list[str]] = {
-    "guest": ["--only", "idle", "--levels", "poll", "--windows", "1", "--window", "1", "--settle", "1"],
+    "guest": ["--only", "idle", "one job", "--levels", "poll", "--windows", "1", "--window", "1", "--settle", "1"],
     "tick": ["--counts", "10", "--rounds", "1"],
     "store": ["--hours", "0.05", "--days", "0.1", "--narrow-minutes", "1", "--runs", "1"],
     "report": ["--days", "0.5", "--ranks", "4", "--many", "100", "--runs", "1"],

@@ -31,6 +31,7 @@ def main_sleeps(sample: StackSample) -> bool:
     return any(thread.tid == sample.pid and not thread.active for thread in sample.threads)
 
 
+@lru_cache(maxsize=64)
 def runs_library(frames: tuple[Frame, ...]) -> bool:
     """Whether any frame is in a library that saves."""
     return any(code_patterns.SAVES.search(file) for _, file, _ in frames)

@@ -1,6 +1,7 @@
 """Which watched processes are read at a tick: all active ones; idle ones in turn, as their cost allows.
 
-A few idle ones are all read at each tick. Each of a thousand sleeping interpreters is read every few seconds.
+A few idle ones are all read at each tick, once a second while a trace counts for them. Each of a thousand sleeping
+interpreters is read every few seconds.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class SamplingRounds:
     def __init__(self) -> None:
         self.awake: dict[int, WatchedProcess] = {}  # active when last read; only these can be in a burst
         self._woken: list[WatchedProcess] = []  # since then
-        self._turns = UserTurns()
+        self._turns, self._next_idle_ns = UserTurns(), 0
         self._allowance = CpuAllowance(QUIET_SHARE, SAVED_NS)
         self._describing = CpuAllowance(DESCRIBING_SHARE, DESCRIBING_SAVED_NS)
 
@@ -40,7 +41,9 @@ class SamplingRounds:
         self._turns.remove(pid)
         self.awake.pop(pid, None)
 
-    def due(self, now_ns: int, watched: Mapping[int, WatchedProcess]) -> Iterator[WatchedProcess]:
+    def due(
+        self, now_ns: int, watched: Mapping[int, WatchedProcess], idle_pause_ns: int = 0
+    ) -> Iterator[WatchedProcess]:
         """Yield the processes to read now; CPU time used until the next one is requested counts as its cost."""
         start_ns = time.thread_time_ns()
         candidates = (*self.awake.values(), *self._woken)
@@ -57,7 +60,9 @@ class SamplingRounds:
             watching.allowance.spend(ended - start_ns)
             watching.update_awake(now_ns)
             start_ns = ended
-        turns = self._turns.in_turn()
+        if now_ns < self._next_idle_ns:
+            return
+        self._next_idle_ns, turns = now_ns + idle_pause_ns, self._turns.in_turn()
         while self._allowance.left_ns(now_ns) > 0 and (pid := next(turns, None)) is not None:
             if pid not in awake and pid in watched:
                 watching = watched[pid]

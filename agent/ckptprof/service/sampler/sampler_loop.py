@@ -314,7 +314,8 @@ class Sampler:
         started = time.perf_counter_ns()
         traced = self._tracing.is_active
         previous_ns, self._watched_ns = self._watched_ns, now_ns
-        for watching in self._population.rounds.due(now_ns, self._population.watched):
+        pause_ns = _SECOND_NS - _SLACK_NS if self._tracing.is_complete(now_ns) else 0  # it wakes the idle ones itself
+        for watching in self._population.rounds.due(now_ns, self._population.watched, pause_ns):
             BLOCKING_PROCESSES.reading = watching.process.pid
             try:
                 watching.sample_counters(now_ns, self._page_bytes, samples, previous_ns=previous_ns)
@@ -430,14 +431,14 @@ class Sampler:
                     return
 
     def _pause(self, calm_ns: int) -> None:
-        """Let folder events wait for a while; the recorder's commands and the trace end the pause."""
-        time.sleep(min(EVENT_PAUSE_NS, max(0, calm_ns)) / 1e9)
-        urgent = select.poll()
+        """Let folder events wait for a while; commands and the trace end the pause, but not before EVENT_PAUSE_NS."""
+        until_ns, urgent = time.monotonic_ns() + min(EVENT_PAUSE_NS, calm_ns), select.poll()
         for fd in (self._control_fd, self._tracing.fileno()):
             if fd >= 0:
                 urgent.register(fd, select.POLLIN)
-        if calm_ns > EVENT_PAUSE_NS:
-            urgent.poll((calm_ns - EVENT_PAUSE_NS) / 1e6)
+        urgent.poll(max(0, calm_ns) / 1e6)
+        if (left_ns := until_ns - time.monotonic_ns()) > 0:
+            time.sleep(left_ns / 1e9)
 
     def _folder_events(self) -> list[FileEvent]:
         """Events of the watched folders; the writer of a file renamed into one learns the new name."""
