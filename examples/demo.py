@@ -75,7 +75,11 @@ def demo(options: argparse.Namespace, directory: Path) -> bool:
         job += ["--format", options.format]
     watch = [ckptprof(), "run", "--db", database, "--"]
     print("A job trains and saves, without any change for ckptprof.")
-    call(*watch, *job, "--saves", str(options.saves))
+    fault = [] if options.framework != "numpy" or options.format else ["--slow-save", str(options.saves - 1)]
+    print(
+        "A fault is planted: its last save but one is compressed by zlib. See whether ckptprof names it." * bool(fault)
+    )
+    call(*watch, *job, "--saves", str(options.saves), *fault)
     forget(directory / "checkpoints")
     print("\nThe job restarts, restores and continues.")
     call(*watch, *job, "--resume", "--saves", "2")
@@ -115,7 +119,7 @@ def main() -> None:
     parser.add_argument("--framework", choices=("numpy", "torch"), default="numpy")
     parser.add_argument("--format", help="npz, npy or safetensors; with torch: torch, dcp or safetensors")
     parser.add_argument("--saves", type=int, default=4, help="saves of the first run; the second saves twice")
-    parser.add_argument("--size-mb", type=float, default=256)
+    parser.add_argument("--size-mb", type=float, default=128)
     parser.add_argument("--interval", type=float, default=2.0, help="seconds of training between saves")
     parser.add_argument("--work", type=Path, help="store checkpoints and database in a new directory in here")
     options = parser.parse_args()

@@ -60,11 +60,12 @@ def run(make: Callable[[float], Trainer], suffixes: Mapping[str, str], descripti
         trainer.step = int(path.stem.split("_")[1])
         with log.event("restore", step=trainer.step, path=path, format_=options.format):
             trainer.read(path, options.format)
-    for _ in range(options.saves):
+    for number in range(1, options.saves + 1):
+        format_ = options.slow_format if number == options.slow_save else options.format
         _train(trainer, options.steps_between, options.interval)
-        path = options.dir / f"ckpt_{trainer.step:08d}{suffixes[options.format]}"
-        with log.event("save", step=trainer.step, path=path, format_=options.format):
-            trainer.write(path, options.format)
+        path = options.dir / f"ckpt_{trainer.step:08d}{suffixes[format_]}"
+        with log.event("save", step=trainer.step, path=path, format_=format_):
+            trainer.write(path, format_)
             if options.sync:
                 _sync(path)
         remove_all_but(options.dir, options.keep)
@@ -88,6 +89,8 @@ def _parse(suffixes: Mapping[str, str], description: str | None) -> argparse.Nam
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dir", type=Path, required=True, help="where the checkpoints go")
     parser.add_argument("--format", choices=tuple(suffixes), default=next(iter(suffixes)))
+    parser.add_argument("--slow-save", type=int, help="number of a save to write in --slow-format: a planted fault")
+    parser.add_argument("--slow-format", choices=tuple(suffixes), default=list(suffixes)[-1])
     parser.add_argument("--saves", type=int, default=3)
     parser.add_argument("--size-mb", type=float, default=256, help="megabytes of one checkpoint, about")
     parser.add_argument("--steps-between", type=int, default=3, help="training steps between two saves, at least")

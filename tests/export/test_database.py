@@ -85,11 +85,8 @@ def test_other_tables_are_those_of_export(db: Database) -> None:
 
 
 def test_without_a_path_it_is_that_of_the_commands(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By CKPTPROF_DB; an empty variable is none."""
+    """By CKPTPROF_DB."""
     monkeypatch.setenv("CKPTPROF_DB", str(db._path))
-    assert len(ckptprof.open().checkpoints()) == 3
-    monkeypatch.setenv("CKPTPROF_DB", "")
-    monkeypatch.setattr("ckptprof.export.database.path_to_read", lambda: db._path)
     assert len(ckptprof.open().checkpoints()) == 3
 
 

@@ -60,6 +60,7 @@ def test_what_0_1_0_recorded_is_there_after_the_upgrade(
     offline = "export PIP_NO_INDEX=1 PIP_FIND_LINKS=/wheels; "
     for command in commands:
         machine.run("sh", "-euc", offline + command.replace("/path/to/checkout", f"/wheels/{wheel.name}"))
+        assert machine.steps()[: len(before)] == before  # between the two as well
 
     assert machine.run(PROGRAM, "version").split()[1] == __version__
     until("the service", lambda: machine.property("ActiveState") == "active")

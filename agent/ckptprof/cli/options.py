@@ -11,9 +11,9 @@ import typer
 
 from ckptprof.errors import UsageError
 from ckptprof.report import hints
-from ckptprof.store.location import DATABASE_VARIABLE
 
 TYPED = "ckptprof.typed"  # key of the context's `meta`: the arguments as typed
+DATABASE = "CKPTPROF_DB"  # environment variables
 LARGEST = 2**63 - 1  # integer in the database
 
 
@@ -88,7 +88,7 @@ def check_database_paths(context: typer.Context, paths: list[str] | None) -> lis
     """Return the paths, None without any, and register them for hints; raises UsageError for an empty one."""
     source = context.get_parameter_source("db")
     if source is not None and source.name == "ENVIRONMENT":
-        paths = [os.environ[DATABASE_VARIABLE]]  # a single path, which may contain spaces
+        paths = [os.environ[DATABASE]]  # a single path, which may contain spaces
     if not paths:
         hints.set_databases()
         return None
@@ -113,8 +113,7 @@ _DEFAULT = (
     "first for users who may read it and have none of their own."
 )
 Db = Annotated[
-    str | None,
-    option("--db", "PATH", f"The database. {_DEFAULT}", envvar=DATABASE_VARIABLE, callback=check_database_path),
+    str | None, option("--db", "PATH", f"The database. {_DEFAULT}", envvar=DATABASE, callback=check_database_path)
 ]
 Dbs = Annotated[
     list[str] | None,
@@ -123,7 +122,7 @@ Dbs = Annotated[
         "PATH",
         "The database; given several times, a folder, or a quoted pattern such as 'nodes/*.db', the databases of "
         f"several nodes. Checkpoints of several nodes are merged by job. {_DEFAULT}",
-        envvar=DATABASE_VARIABLE,
+        envvar=DATABASE,
         callback=check_database_paths,
     ),
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from ckptprof.encoding import encodable
 from ckptprof.errors import StoreError
 from ckptprof.export.files import columnar
 from ckptprof.model import CheckpointQuery, Kind
-from ckptprof.store.location import DATABASE_VARIABLE, path_to_read
+from ckptprof.store.location import path_to_read
 from ckptprof.store.reader import StoreReader
 
 if TYPE_CHECKING:
@@ -113,7 +112,7 @@ class Database:
         limit: int | None = None,
     ) -> None:
         """Open a database and select checkpoints as `ckptprof report` does, which also has the default of `path`."""
-        self._path = path if path is not None else os.environ.get(DATABASE_VARIABLE) or path_to_read()
+        self._path = path_to_read() if path is None else path
         since_ns, until_ns = (None if one is None else int(one.timestamp() * 1e9) for one in (since, until))
         chosen = None if kind is None else Kind(kind)
         self._query = CheckpointQuery(since_ns=since_ns, until_ns=until_ns, job=job, kind=chosen, limit=limit)

@@ -11,7 +11,6 @@ from ckptprof.errors import StoreError
 
 SERVICE_DIRECTORY = Path("/var/lib/ckptprof")
 DATABASE_NAME = "ckptprof.db"
-DATABASE_VARIABLE = "CKPTPROF_DB"
 SERVICE_DATABASE = SERVICE_DIRECTORY / DATABASE_NAME
 UNIT_INVOCATION = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
 SYSTEMD_RUNTIME = Path("/run/systemd/system")  # sd_booted(3)
@@ -36,10 +35,12 @@ def default_path() -> Path:
 
 
 def path_to_read() -> Path:
-    """Database to read if none is named: the user's own, else the service's if it is readable.
+    """Database to read if none is named: that of CKPTPROF_DB, else the user's own, else the service's if readable.
 
     Raises StoreError for a user without a home who may not read the service's.
     """
+    if named := os.environ.get("CKPTPROF_DB"):
+        return path_of_database(named)
     readable = os.access(SERVICE_DATABASE, os.R_OK)
     try:
         own = default_path()

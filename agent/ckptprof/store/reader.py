@@ -60,12 +60,10 @@ class StoreReader:
         with translated_errors(self.path):
             self._connection, self._sequence = _open_connection(self.path)
             try:
-                is_older = _check_version(self._connection, self.path) < LATEST_SCHEMA
-                if is_older:
+                if _read_version(self._connection, self.path) < LATEST_SCHEMA:
                     self._connection, self._sequence = copy_and_close(self._connection), _MIGRATED_COPY
                 self._limits = ReadLimits(self._connection, self.path.stat().st_size + log_bytes(self.path))
-                if is_older:
-                    migrate(self._connection, printable_path(self.path))
+                migrate(self._connection, printable_path(self.path))
                 self._connection.execute("PRAGMA query_only = ON")
                 _check_tables(self._connection, self.path)
             except BaseException:
@@ -268,7 +266,7 @@ def _open_connection(path: Path) -> tuple[Connection, int | None]:
         return open_reader(path, immutable=True), None
 
 
-def _check_version(connection: Connection, path: Path) -> int:
+def _read_version(connection: Connection, path: Path) -> int:
     version = check_version(connection, printable_path(path))
     if version == 0:
         raise StoreError(f"{printable_path(path)} is empty", hint=missing_data_hint(path))
