@@ -1,9 +1,8 @@
-"""Where the database is: a path, or an SQLAlchemy URL. Imports nothing slow."""
+"""Where the database is. Imports nothing slow."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,9 +14,7 @@ SERVICE_DATABASE = SERVICE_DIRECTORY / DATABASE_NAME
 UNIT_INVOCATION = Path("/run/systemd/units/invocation:ckptprof.service")  # systemd keeps it while the unit is active
 SYSTEMD_RUNTIME = Path("/run/systemd/system")  # sd_booted(3)
 FLEET_SCHEMES = ("s3", "gs", "gcs", "file")
-_SQLITE = "sqlite:///"
 _GROUP_HINT = "only root and the group ckptprof may read the service's database: `usermod -aG ckptprof USER` as root"
-_URL_OPTIONS = re.compile(r"\?\w+=[^/]*$")
 
 
 def default_path() -> Path:
@@ -81,14 +78,10 @@ def is_fleet(text: str) -> bool:
 
 
 def path_of_database(text: str | Path) -> Path:
-    """Convert a path or an SQLite URL to a path; raises StoreError for any other URL."""
+    """Make a path absolute; raises StoreError for a URL."""
     if isinstance(text, str) and "://" in text:
-        if _URL_OPTIONS.search(text):
-            raise StoreError(f"{text}: options after a ? are not supported", hint="give the path of a file")
-        if not text.startswith(_SQLITE) or text == _SQLITE:
-            scheme = text.partition("://")[0]
-            raise StoreError(f"a database of kind {scheme!r} is not supported yet", hint="give the path of a file")
-        return Path(text[len(_SQLITE) :])
+        scheme = text.partition("://")[0]  # what follows may have a password
+        raise StoreError(f"a database of kind {scheme!r} is not supported", hint="give the path of a file")
     try:
         return Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100 # resolve() would follow links
     except (RuntimeError, OSError) as error:  # ~nobody-there, or a working directory that was removed

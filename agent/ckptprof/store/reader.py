@@ -50,9 +50,9 @@ _MIGRATED_COPY = -1  # as a sequence number: there is always a newer one
 class StoreReader:
     """Opens a database that exists; every method raises StoreError with one clear line."""
 
-    def __init__(self, url_or_path: str | Path) -> None:
+    def __init__(self, path: str | Path) -> None:
         """Open it; raises StoreError if it is missing, empty, of another program or version, or damaged."""
-        self.path = path_of_database(url_or_path)
+        self.path = path_of_database(path)
         self._open()
 
     def _open(self) -> None:

@@ -50,10 +50,10 @@ class StoreWriter:
     """
 
     def __init__(
-        self, url_or_path: str | Path, *, retention: Retention = _DEFAULT_RETENTION, ballast_bytes: int = _BALLAST_BYTES
+        self, path: str | Path, *, retention: Retention = _DEFAULT_RETENTION, ballast_bytes: int = _BALLAST_BYTES
     ) -> None:
         """Open it; a damaged database of ckptprof is set aside, other files are refused and never touched."""
-        self.path = path_of_database(url_or_path)
+        self.path = path_of_database(path)
         self.set_aside_path: Path | None = None  # new path of a damaged database
         self.set_aside_reason = f"{printable_path(self.path)} was damaged"
         self.damaged_blocks = 0

@@ -108,9 +108,8 @@ def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
 
 
 def test_the_state_directory_is_that_of_the_database(tmp_path: Path) -> None:
-    """Given as a path or as a URL."""
+    """Beside it."""
     assert stored_ceilings.state_directory(str(tmp_path / "x.db")) == tmp_path
-    assert stored_ceilings.state_directory(f"sqlite:///{tmp_path}/x.db") == tmp_path
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def _devices(state: State, cells: int, most: int, options: ScreenOptions) -> lis
     busy = [one for one in ordered if total_rate(one)] or ordered
     if most < 2 or not busy:
         return []
-    return render([_device(one, state.at_ns, options) for one in busy[: most - 1]], cells, colour=options.colour)
+    return render([_device(one, options) for one in busy[: most - 1]], cells, colour=options.colour)
 
 
 def total_rate(device: Device) -> float | None:
@@ -185,8 +185,7 @@ def total_rate(device: Device) -> float | None:
     return sum(known) if known else None
 
 
-def _device(one: Device, now_ns: int, options: ScreenOptions) -> list[Cell]:
-    age_seconds = round((now_ns - one.at_ns) / 1e9)
+def _device(one: Device, options: ScreenOptions) -> list[Cell]:
     busy = None if one.busy_share is None else round(one.busy_share, 2)
     speeds = [point.bytes / (point.end_ns - point.start_ns) for point in options.recent.get(one.name, ())]
     top = max(speeds, default=0.0)
@@ -196,7 +195,6 @@ def _device(one: Device, now_ns: int, options: ScreenOptions) -> list[Cell]:
         number("WRITTEN", one.written_bytes_per_second, units.rate, optional=True),
         number("READ", one.read_bytes_per_second, units.rate, drop=1, optional=True),
         number("BUSY", busy, units.percent, drop=2, optional=True),
-        number("AGE", age_seconds if age_seconds >= 2 else None, units.seconds, drop=3, optional=True),
         Cell("RECENT", line, "cyan", drop=4, optional=True),
     ]
 
