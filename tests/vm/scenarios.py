@@ -81,6 +81,41 @@ pvcreate -qq -y -ff /dev/nvme0n1; vgcreate -qq vg /dev/nvme0n1; lvcreate -qq -y 
 mkfs.btrfs -q -f /dev/vg/ckpt; mkdir -p /mnt/ckpt; mount /dev/vg/ckpt /mnt/ckpt
 """
 UNVOLUME = "umount /mnt/ckpt; vgremove -qq -y vg; pvremove -qq -y /dev/nvme0n1"
+ISCSI = """
+modprobe -a iscsi_target_mod target_core_iblock iscsi_tcp dm-multipath dm-round-robin
+mkdir -p /mnt/ckpt; cd /sys/kernel/config/target; mkdir -p core/iblock_0/ckpt
+echo udev_path={disk} > core/iblock_0/ckpt/control; echo 1 > core/iblock_0/ckpt/enable
+mkdir -p iscsi/iqn.2026-11.test:ckpt/tpgt_1/lun/lun_0; group=$PWD/iscsi/iqn.2026-11.test:ckpt/tpgt_1
+ln -s $PWD/core/iblock_0/ckpt $group/lun/lun_0/port; echo 0 > $group/attrib/authentication
+for name in generate_node_acls cache_dynamic_acls; do echo 1 > $group/attrib/$name; done
+echo 0 > $group/attrib/demo_mode_write_protect
+nsenter --net=/run/netns/server mkdir {portals}; echo 1 > $group/enable; cd
+test -e /etc/iscsi/initiatorname.iscsi || echo InitiatorName=iqn.2026-11.test:client > /etc/iscsi/initiatorname.iscsi
+pgrep -x iscsid > /dev/null || iscsid < /dev/null > /dev/null 2>&1; iscsiadm -m discovery -t st -p 10.9.0.2 > /dev/null
+iscsiadm -m node -l > /dev/null; sleep 3; disks=$(cd /sys/block; ls -d sd*)
+"""
+ONE_DISK = "device=/dev/$disks"
+ALL_PATHS = """
+table=; for disk in $disks; do table="$table $(cat /sys/block/$disk/dev) 1"; done; set -- $disks
+echo "0 $(blockdev --getsz /dev/$1) multipath 0 0 1 1 round-robin 0 $# 1$table" | dmsetup create paths
+device=/dev/mapper/paths
+"""
+ON_DISK = "mkfs.ext4 -q -F -E nodiscard $device; mount $device /mnt/ckpt"
+UNISCSI = """
+umount /mnt/ckpt; test ! -e /dev/mapper/paths || dmsetup remove paths
+iscsiadm -m node -u > /dev/null; iscsiadm -m node -o delete; cd /sys/kernel/config/target
+group=iscsi/iqn.2026-11.test:ckpt/tpgt_1; echo 0 > $group/enable; rm $group/lun/lun_0/port; rmdir $group/lun/lun_0
+rmdir $group/np/*; rmdir $group ${group%/*} core/iblock_0/ckpt; cd
+"""
+SMB = """
+modprobe ksmbd; modprobe cifs; mkdir -p /etc/ksmbd
+printf '[global]\\n[ckpt]\\npath = /srv/nfs\\nread only = no\\n' > /etc/ksmbd/ksmbd.conf
+touch /etc/ksmbd/ksmbdpwd.db; ksmbd.adduser -a root -p secret > /dev/null
+ksmbd.mountd < /dev/null > /dev/null 2>&1; sleep 3
+address=$(hostname -I | cut -d' ' -f1)
+mount -t cifs "//$address/ckpt" /mnt/ckpt -o "vers=3.1.1,username=root,password=secret,ip=$address"
+"""
+UNSMB = "umount /mnt/ckpt; ksmbd.control -s; sleep 2"
 SHAPED = "tc qdisc add dev v0 root tbf rate 40mbit burst 128kb latency 400ms"
 LOSSY = "tc qdisc add dev v0 root netem loss 8%"
 UNSHAPED = "tc qdisc del dev v0 root"
@@ -128,11 +163,18 @@ def target(storage: str, disk: str = "/dev/nvme2n1", addresses: str = "10.9.0.2"
     return Scenario(storage, f"{LINK}{SECOND_LINK}{export}", f"{UNTARGET}{UNLINK}")
 
 
+def iscsi(storage: str, disk: str = "/dev/nvme2n1", addresses: str = "10.9.0.2", device: str = ONE_DISK) -> Scenario:
+    """Return a drive behind iSCSI, on another network."""
+    portals = " ".join(f"$group/np/{address}:3260" for address in addresses.split())
+    prepare = f"{LINK}{SECOND_LINK}{ISCSI.format(disk=disk, portals=portals)}{device}\n{ON_DISK}"
+    return Scenario(storage, prepare, f"{UNISCSI}{UNLINK}")
+
+
 def rdma_target(disk: str) -> Scenario:
     """Return a drive behind NVMe over RDMA, of this host itself."""
     address = "$(hostname -I | cut -d' ' -f1)"
     export = TARGET.format(transport="rdma", disk=disk, addresses=address, where="")
-    return Scenario("NVMe over RDMA (rxe), ext4", f"{RXE}{export}", f"{UNTARGET}{UNRXE}")
+    return Scenario("NVMe over RDMA (rxe), ext4", f"{RXE}{export}", f"{UNTARGET}{UNRXE}", mib=48)
 
 
 def with_link(scenario: Scenario, fault: str, how: str) -> Scenario:
@@ -201,5 +243,9 @@ SCENARIOS = {
     "nvme-tcp-path": lost_paths(TWO_PATHS, "one path lost", "v0", seconds=60),
     "nvme-tcp-paths": lost_paths(TWO_PATHS, "both lost for 10 s", "v0", "v2", seconds=10),
     "nvme-rdma": rdma_target("/dev/nvme2n1"),
+    "iscsi": iscsi("iSCSI, ext4"),
+    "iscsi-slow": replace(slow_target(iscsi("iSCSI, ext4", "/dev/mapper/slow")), limit="device"),
+    "iscsi-paths": iscsi("dm-multipath of two iSCSI paths, ext4", addresses="10.9.0.2 10.9.1.2", device=ALL_PATHS),
+    "smb": Scenario("SMB 3.1.1 (ksmbd)", f"{DISK}\n{SMB}", f"{UNSMB}\n{UNDISK}"),
     "nvme-rdma-slow": slow_target(rdma_target("/dev/mapper/slow")),
 }

@@ -16,7 +16,7 @@ BEGIN, END = "<!-- made by tests/vm/table.py -->\n", "<!-- end -->\n"
 
 
 HEAD = """\
-| storage | planted fault | kernel | found at trace | polled (Python is 20 times slower) | limit of its saves at trace |
+| storage | planted fault | kernel | found at trace | polled | limit of its saves at trace |
 |---|---|---|---|---|---|
 """
 MACHINES = [
