@@ -287,25 +287,24 @@ class Recorder:
         self._show()
 
     def _show(self) -> None:
-        if self._live is None or not self._live.is_wanted:
+        if self._live is None or not self._live.is_wanted or self._detector is None or self.session is None:
             return
-        if self._detector is not None and self.session is not None:
-            detector = self._detector.detector
-            unfinished = self._diagnosis.diagnose_unfinished(detector.underway)
-            self._shown_count = len(unfinished)
-            last = self._latest()
-            saves = tuple(underway(one, detector.writing) for one in sorted(unfinished, key=lambda one: one.start_ns))
-            self._live.put(
-                State(
-                    at_ns=time.time_ns(),
-                    host=self.session.host,
-                    level=self.session.level,
-                    since_ns=self.session.start_ns,
-                    dropped_frames=self.dropped_frames,
-                    underway=with_usual_bytes(saves, last),
-                    last=last,
-                )
+        detector = self._detector.detector
+        unfinished = self._diagnosis.diagnose_unfinished(detector.underway)
+        self._shown_count = len(unfinished)
+        last = self._latest()
+        saves = tuple(underway(one, detector.writing) for one in sorted(unfinished, key=lambda one: one.start_ns))
+        self._live.put(
+            State(
+                at_ns=time.time_ns(),
+                host=self.session.host,
+                level=self.session.level,
+                since_ns=self.session.start_ns,
+                dropped_frames=self.dropped_frames,
+                underway=with_usual_bytes(saves, last),
+                last=last,
             )
+        )
 
     def end(self, *, clean: bool, hurried: Callable[[], bool] = lambda: False) -> None:
         """Process the remaining events and store everything: the sampler has ended.
