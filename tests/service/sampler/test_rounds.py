@@ -94,15 +94,20 @@ def read(
     return found
 
 
-def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, spent: list[int]) -> None:
-    """Who waits beside a job is seen as soon as it moves."""
+@pytest.mark.parametrize("pause_ns", [0, SECOND_NS])
+def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, spent: list[int], pause_ns: int) -> None:
+    """Who waits beside a job is seen as soon as it moves; a trace wakes it, and the others are read each second."""
     few = dict(list(sleepers.watched.items())[:5])
     rounds = rounds_of(few)
     read(rounds, few, TICK_NS, spent)
 
     looks = [read(rounds, few, AWAKE_AFTER_CHANGE_NS + tick * SECOND_NS, spent) for tick in range(2, 6)]
+    last_ns = AWAKE_AFTER_CHANGE_NS + 6 * SECOND_NS
+    looks.append([one.process.pid for one in rounds.due(last_ns, few, pause_ns)])
+    few[min(few)].alert(last_ns, mappings=False)
 
-    assert [sorted(look) for look in looks] == [sorted(few)] * 4
+    assert [sorted(look) for look in looks] == [sorted(few)] * 5
+    assert {one.process.pid for one in rounds.due(last_ns + TICK_NS, few)} == {min(few), *(() if pause_ns else few)}
 
 
 def test_nobody_goes_over_a_crowd_that_stands_still(sleepers: Sleepers, spent: list[int]) -> None:
