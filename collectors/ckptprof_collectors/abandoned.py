@@ -7,6 +7,7 @@ without waiting. While `MAX_PER_KIND` of one kind are on it, no more work of tha
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -86,12 +87,10 @@ def uninterruptible_sleep(task: int) -> bytes | None:
 
     FUSE waits interruptibly until its server has read the request, and counts as well.
     """
-    try:
+    with contextlib.suppress(OSError, IndexError):
         state = _read(task, "stat").rpartition(b")")[2].split(None, 1)[0]
         if state == b"D" or (state == b"S" and _read(task, "wchan") == _FUSE):
             return _read(task, "schedstat")
-    except (OSError, IndexError):
-        pass
     return None
 
 

@@ -172,10 +172,7 @@ class StackSampler:
         return True
 
     def consume(self) -> list[StackSample]:
-        found = []
-        while self._samples:
-            found.append(self._samples.popleft())
-        return found
+        return [self._samples.popleft() for _ in range(len(self._samples))]
 
     def consume_reason(self) -> str | None:
         """Return each reason for missing samples once."""

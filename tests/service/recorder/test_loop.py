@@ -119,15 +119,6 @@ def trap() -> Iterator[Told]:
     made.close()
 
 
-def test_silence_is_a_lost_sampler(sampler: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that hangs says nothing."""
-    monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
-    loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
-
-    with pytest.raises(SamplerLostError, match="no message"):
-        wait_until(lambda: loop.poll(0.02))
-
-
 def test_a_start_that_uses_cpu_time_is_no_silence(sampler: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a slow or crowded host it imports and attaches for longer than a hung sampler is waited for."""
     monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
@@ -140,13 +131,14 @@ def test_a_start_that_uses_cpu_time_is_no_silence(sampler: Piped, monkeypatch: p
         wait_until(lambda: loop.poll(0.02))
 
 
-@pytest.mark.parametrize("message", [pack(HEADER), b""])
-def test_an_endless_loop_of_ours_is_no_start(sampler: Piped, monkeypatch: pytest.MonkeyPatch, message: bytes) -> None:
-    """After its first message, or after a long start without one, a silent sampler is lost however busy it is."""
+@pytest.mark.parametrize(("message", "cpu_ticks"), [(b"", repeat(0.0)), (pack(HEADER), count(1.0)), (b"", count(1.0))])
+def test_silence_is_a_lost_sampler(
+    sampler: Piped, monkeypatch: pytest.MonkeyPatch, message: bytes, cpu_ticks: Iterator[float]
+) -> None:
+    """One that hangs says nothing; after its first message, or a long start, one that computes is lost as well."""
     monkeypatch.setattr(looping, "SILENCE_SECONDS", 0.05)
     monkeypatch.setattr(looping, "START_SECONDS", looping.START_SECONDS if message else 0.1)
-    loop = Loop(sampler, None, lambda _: None)  # type: ignore[arg-type]
-    sampler.cpu_ticks = count(1.0)
+    loop, sampler.cpu_ticks = Loop(sampler, None, lambda _: None), cpu_ticks  # type: ignore[arg-type]
     os.write(sampler.write_fd, message)
 
     with pytest.raises(SamplerLostError, match="no message"):

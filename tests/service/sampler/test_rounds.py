@@ -82,43 +82,32 @@ def spent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return made
 
 
-def read(  # noqa: PLR0917 - as `due`, and what reading costs
-    rounds: SamplingRounds, watched: dict[int, WatchedProcess], now_ns: int, spent: list[int], each_ns: int = 0,
-    idle_pause_ns: int = 0,
-) -> list[int]:  # fmt: skip
+def read(
+    rounds: SamplingRounds, watched: dict[int, WatchedProcess], now_ns: int, spent: list[int], each_ns: int = 0
+) -> list[int]:
     """Read who is due; each costs so much."""
     found = []
-    for watching in rounds.due(now_ns, watched, idle_pause_ns):
+    for watching in rounds.due(now_ns, watched):
         watching.sample_counters(now_ns, 4096, [])
         spent[0] += each_ns
         found.append(watching.process.pid)
     return found
 
 
-def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, spent: list[int]) -> None:
-    """Who waits beside a job is seen as soon as it moves."""
+@pytest.mark.parametrize("pause_ns", [0, SECOND_NS])
+def test_a_few_that_stand_still_are_all_read_at_each_tick(sleepers: Sleepers, spent: list[int], pause_ns: int) -> None:
+    """Who waits beside a job is seen as soon as it moves; a trace wakes it, and the others are read each second."""
     few = dict(list(sleepers.watched.items())[:5])
     rounds = rounds_of(few)
     read(rounds, few, TICK_NS, spent)
 
     looks = [read(rounds, few, AWAKE_AFTER_CHANGE_NS + tick * SECOND_NS, spent) for tick in range(2, 6)]
+    last_ns = AWAKE_AFTER_CHANGE_NS + 6 * SECOND_NS
+    looks.append([one.process.pid for one in rounds.due(last_ns, few, pause_ns)])
+    few[min(few)].alert(last_ns, mappings=False)
 
-    assert [sorted(look) for look in looks] == [sorted(few)] * 4
-
-
-def test_while_a_trace_counts_idle_ones_are_read_once_a_second(sleepers: Sleepers, spent: list[int]) -> None:
-    """The trace wakes who moves bytes: that one is read at the next tick."""
-    few = dict(list(sleepers.watched.items())[:5])
-    rounds, since_ns = rounds_of(few), AWAKE_AFTER_CHANGE_NS + 2 * SECOND_NS
-    read(rounds, few, TICK_NS, spent)
-    read(rounds, few, since_ns - SECOND_NS, spent)
-
-    looks = [read(rounds, few, since_ns + tick * SECOND_NS // 5, spent, 0, SECOND_NS) for tick in range(3)]
-    few[min(few)].alert(since_ns + 3 * SECOND_NS // 5, mappings=False)
-    woken = read(rounds, few, since_ns + 3 * SECOND_NS // 5, spent, 0, SECOND_NS)
-
-    assert ([sorted(look) for look in looks], woken) == ([sorted(few), [], []], [min(few)])
-    assert sorted(read(rounds, few, since_ns + SECOND_NS, spent, 0, SECOND_NS)) == sorted(few)
+    assert [sorted(look) for look in looks] == [sorted(few)] * 5
+    assert {one.process.pid for one in rounds.due(last_ns + TICK_NS, few)} == {min(few), *(() if pause_ns else few)}
 
 
 def test_nobody_goes_over_a_crowd_that_stands_still(sleepers: Sleepers, spent: list[int]) -> None:

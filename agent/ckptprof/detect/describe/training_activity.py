@@ -359,10 +359,9 @@ class TrainingActivity:
         last_ns = end_ns + BASELINE_REACH_NS if until_ns is None else max(end_ns, until_ns)
         before = self.trainers.stretches(self.process, start_ns - BASELINE_REACH_NS, start_ns)
         after = self.trainers.stretches(self.process, end_ns, last_ns)
+        # a pause of an earlier save is none of this one
         saves = self.trainers.saves_between(self.process, start_ns - BASELINE_REACH_NS, start_ns)
-        since_last_save = takewhile(
-            lambda one: not any(low_ns <= one.start_ns <= high_ns for low_ns, high_ns in saves), reversed(before)
-        )  # else a pause of an earlier save
+        since_last_save = takewhile(lambda one: not any(span[0] <= one[0] <= span[1] for span in saves), before[::-1])
         still_before = [
             (self._still_since(merged(one[:2] for one in since_last_save if self._is_still(one)), start_ns), start_ns)
         ]

@@ -44,11 +44,9 @@ def names_save(frames: tuple[Frame, ...]) -> bool:
 
 def is_parked(frames: tuple[Frame, ...]) -> bool:
     """Whether the innermost frame waits for another thread or process, and not for data."""
-    return (
-        bool(frames)
-        and bool(code_patterns.WAITS.search(frames[0][1]))
-        and not any(code_patterns.FEEDS.search(file) for _, file, _ in frames)
-    )
+    if not frames or not code_patterns.WAITS.search(frames[0][1]):
+        return False
+    return not any(code_patterns.FEEDS.search(file) for _, file, _ in frames)
 
 
 def usual_depth(frames: tuple[Frame, ...], usual_stacks: list[tuple[Frame, ...]]) -> int:

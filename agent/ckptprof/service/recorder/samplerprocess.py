@@ -45,8 +45,7 @@ class SamplerProcess:
             self._witness_fd, child_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             options = msgspec.structs.replace(options, witness_fd=child_fd, witness_signals=numbers)
         path = [folder for folder in sys.path if folder.startswith("/")]  # "" means another folder there
-        arguments = [sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(path)]
-        arguments.append(msgspec.json.encode(options).decode())
+        arguments = [sys.executable, "-I", "-S", "-c", _BOOT, json.dumps(path), msgspec.json.encode(options).decode()]
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter with our own code
                 arguments,
@@ -95,11 +94,10 @@ class SamplerProcess:
 
     def cpu_seconds(self) -> float:
         """Return its CPU time so far, user and system; 0 once it has ended."""
-        try:
+        with contextlib.suppress(psutil.Error):
             times = psutil.Process(self.pid).cpu_times()
-        except psutil.Error:
-            return 0.0
-        return float(times.user + times.system)
+            return float(times.user + times.system)
+        return 0.0
 
     def _forget_witness(self) -> None:
         if self._witness_fd >= 0:

@@ -1,7 +1,6 @@
 """Which watched processes are read at a tick: all active ones; idle ones in turn, as their cost allows.
 
-A few idle ones are all read at each tick, once a second while a trace counts for them. Each of a thousand sleeping
-interpreters is read every few seconds.
+A few idle ones are all read at each tick, or each second beside a trace, of a thousand each every few seconds.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ class SamplingRounds:
         self._turns.remove(pid)
         self.awake.pop(pid, None)
 
-    def due(
-        self, now_ns: int, watched: Mapping[int, WatchedProcess], idle_pause_ns: int = 0
-    ) -> Iterator[WatchedProcess]:
-        """Yield the processes to read now; CPU time used until the next one is requested counts as its cost."""
+    def due(self, now_ns: int, watched: Mapping[int, WatchedProcess], pause_ns: int = 0) -> Iterator[WatchedProcess]:
+        """Yield the processes to read now, idle ones after a pause; the CPU time until the next request is its cost."""
         start_ns = time.thread_time_ns()
         candidates = (*self.awake.values(), *self._woken)
         self._woken.clear()
@@ -62,7 +59,7 @@ class SamplingRounds:
             start_ns = ended
         if now_ns < self._next_idle_ns:
             return
-        self._next_idle_ns, turns = now_ns + idle_pause_ns, self._turns.in_turn()
+        self._next_idle_ns, turns = now_ns + pause_ns, self._turns.in_turn()
         while self._allowance.left_ns(now_ns) > 0 and (pid := next(turns, None)) is not None:
             if pid not in awake and pid in watched:
                 watching = watched[pid]

@@ -290,8 +290,7 @@ class Sampler:
         )
 
     def _find_processes(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
-        started = time.perf_counter_ns()
-        used = time.thread_time_ns()
+        started, used = time.perf_counter_ns(), time.thread_time_ns()
         try:
             gone = self._population.find(now_ns, samples)
         except OSError as error:  # no descriptor left, or no memory in the kernel: usually for a moment
@@ -340,8 +339,7 @@ class Sampler:
             except OSError as error:
                 samples.extend(self._counters.record_failure("processes", error))
                 continue
-            if question is not None:
-                self._request(question)
+            self._request(question)
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("processes", time.perf_counter_ns() - started)
         started = time.perf_counter_ns()
@@ -351,15 +349,15 @@ class Sampler:
         BLOCKING_PROCESSES.reading = 0
         self._counters.add_cost("looks", time.perf_counter_ns() - started)
 
-    def _request(self, question: FactQuery) -> None:
+    def _request(self, question: FactQuery | None) -> None:
+        if question is None:
+            return
         if (question.folders or question.unshared_folders) and not self.governor.allows("folders"):
             question = replace(question, folders=(), unshared_folders=())
         self._facts.request(question)
 
     def _ask_last(self, watching: WatchedProcess, now_ns: int, offset_ns: int) -> None:
-        question = watching.last_question(now_ns, offset_ns, self._tracing.is_complete_since)
-        if question is not None:
-            self._request(question)
+        self._request(watching.last_question(now_ns, offset_ns, self._tracing.is_complete_since))
 
     def _read_collector(self, collector: Collector, samples: list[Sample]) -> bool:
         started = time.perf_counter_ns()
@@ -437,8 +435,7 @@ class Sampler:
             if fd >= 0:
                 urgent.register(fd, select.POLLIN)
         urgent.poll(max(0, calm_ns) / 1e6)
-        if (left_ns := until_ns - time.monotonic_ns()) > 0:
-            time.sleep(left_ns / 1e9)
+        time.sleep(max(0, until_ns - time.monotonic_ns()) / 1e9)
 
     def _folder_events(self) -> list[FileEvent]:
         """Events of the watched folders; the writer of a file renamed into one learns the new name."""
@@ -484,8 +481,7 @@ class Sampler:
                 if isinstance(error, ProcessGone):  # a save is truncated, not short, if its writer ended
                     self._population.forget(watching.process.pid, samples)
                 question = watching.last_question(now_ns, wall_ns - now_ns, self._tracing.is_complete_since)
-            if question is not None:
-                self._request(question)
+            self._request(question)
         BLOCKING_PROCESSES.reading = 0
         names += tuple(collector.name for collector in self._collectors if self._read_collector(collector, samples))
         self._send(Frame(now_ns, wall_ns, ("processes", *names), tuple(samples)))
