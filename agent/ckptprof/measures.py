@@ -74,6 +74,15 @@ class ProcessMeasure(msgspec.Struct, frozen=True, kw_only=True):
     # compress | copy | gather | write | sync | wait | other
 
 
+class UsageMeasure(msgspec.Struct, frozen=True, kw_only=True):
+    """Processes of one name that are not in `Measures.processes` and used CPUs from start to end."""
+
+    comm: str
+    count: int
+    busy: float  # cores used on average, by all of them
+    started_by_writer: bool  # descendants of a process that transferred bytes
+
+
 class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     """A block device under the files, from start to end (to `durable` if the device continued to write)."""
 
@@ -302,6 +311,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
 
     threads: tuple[ThreadMeasure, ...] = ()  # the most bytes and the latest ends first; at most 64
     processes: tuple[ProcessMeasure, ...] = ()  # at most 64
+    others: tuple[UsageMeasure, ...] = ()  # the busiest first; at most 64
     devices: tuple[DeviceMeasure, ...] = ()
     links: tuple[LinkMeasure, ...] = ()
     mount: MountMeasure | None = None

@@ -112,7 +112,7 @@ class Headline(msgspec.Struct, frozen=True, kw_only=True):
     count: int  # checkpoints with this limit
     sentence: str
     remedy: str | None  # that wins most, by what is known
-    gain: str | None = None  # how much of the lost time, in which checkpoints, and what the rest is
+    gain: str | None = None  # how much of the lost time goes with it, in which checkpoints, and the next limit
 
 
 class DirectionCost(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from ckptprof.diagnose.advice import first_advice
 from ckptprof.diagnose.ceilings import WRITE, Ceilings, Measure
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.job_costs import job_costs, share_text
+from ckptprof.diagnose.losses import seconds_of, won_seconds
 from ckptprof.model import Checkpoint, Kind, Level, Mode, Status
 from ckptprof.verdicts import Cost, Limit
 
@@ -134,7 +135,7 @@ def test_the_first_advice_is_what_most_of_the_lost_time_asks_for() -> None:
 
 
 def test_the_remedy_that_wins_most_comes_first_and_says_where() -> None:
-    """Its gain is a part of all lost time; most of the rest has a limit, and a gain that is not known is none."""
+    """Its gain is a part of all lost time; one that is not known is at most what its limit cost."""
 
     def of(number: int, remedy: str, expected: float | None) -> Checkpoint:
         plain = one(100.0 * number)
@@ -144,13 +145,69 @@ def test_the_remedy_that_wins_most_comes_first_and_says_where() -> None:
 
     usual = [of(number, "usual", None) for number in range(1, 9)]
     told = first_advice([*usual, of(9, "special", 5.0)])
-    rest = "2 min 45 s remain, 2 min 27 s of it serialize"
-    gain = f"about 15.0 s in save 9, of the 3 min 00 s blocked; {rest}"
     assert told is not None
-    assert (told.remedy, told.gain) == ("special", gain)
-    unknown = "not known: at most 2 min 40 s in all 8 saves, of the 2 min 40 s blocked"
+    assert (told.remedy, told.gain) == ("special", "about 15.0 s in save 9, of the 3 min 00 s blocked")
+    unknown = "not known: at most 2 min 24 s in all 8 saves, of the 2 min 40 s blocked"
     for saves, gain in ((usual, unknown), ([of(1, "special", 5.0)], "about 15.0 s in save 1, of the 20.0 s blocked")):
         assert getattr(first_advice(saves), "gain", None) == gain
+
+
+def without_a_cpu(begin: float, seconds: float, ran: float) -> Checkpoint:
+    """Return a judged save that computed for so long, and waited for a CPU for the rest."""
+    at = thread(Level.TRACE, seconds, user=ran, copy=0.1, runqueue=seconds - ran - 0.1)
+    known = measured(at, devices=(device(seconds, busy_seconds=0.1),))
+    return diagnose(save(Level.TRACE, seconds, known, begin=begin, stall_ns=ns(seconds)))
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "limit", "seconds"),
+    [
+        ([1.0] * 3, [9.0], Limit.CPU, 8.5),  # one costs more than all others
+        ([1.0] * 20, [9.0], Limit.SERIALIZE, 14.0),  # many cost more than one
+        ([1.0] * 3, [9.0, 4.0], Limit.CPU, 12.0),
+        ([], [9.0], Limit.CPU, 8.5),
+    ],
+)
+def test_the_answer_is_of_most_of_the_lost_time(
+    short: list[float], long: list[float], limit: Limit, seconds: float
+) -> None:
+    """Not of most saves, nor of what others lost to their second limits; the next limit is told with its own sum."""
+    usual = [one(30.0 * n, length, 0.7) for n, length in enumerate(short)]
+    late = [without_a_cpu(1000.0 + 30 * n, length, 0.4) for n, length in enumerate(long)]
+    told = first_advice([*usual, *late])
+
+    assert told is not None
+    assert (told.limit, told.seconds) == (limit, pytest.approx(seconds, abs=0.2))
+    assert told.count == len(usual if limit is Limit.SERIALIZE else late)
+    second = {Limit.CPU: "; the next limit is serialize, with 2.10 s", Limit.SERIALIZE: "; the next limit is cpu, with"}
+    assert (second[limit] in (told.gain or "")) is bool(short)
+
+
+def test_saves_that_lost_the_same_are_told_by_their_number() -> None:
+    """Two of one limit, each of half the time, stand before one of another."""
+    half = [one(30.0 * n, 5.0, 4.0) for n in range(2)]
+    whole = without_a_cpu(100.0, 8.5, 0.4)
+    for several in ([*half, whole], [whole, *half]):
+        told = first_advice(several)
+        assert told is not None
+        assert (told.limit, told.seconds, told.count) == (Limit.SERIALIZE, pytest.approx(8.0), 2)
+
+
+def test_a_wait_for_a_cpu_is_the_same_number_in_each_place() -> None:
+    """The answer counts waits within the work, as the gain of its save does; no gain exceeds what was lost."""
+    at = thread(Level.TRACE, 8.7, user=0.6, copy=0.1, sync=2.0, runqueue=6.0)
+    starved = diagnose(save(Level.TRACE, 8.7, measured(at, devices=(device(9),)), stall_ns=ns(8.7), id=3))
+    told, verdict = first_advice([starved]), starved.verdict
+
+    assert told is not None
+    assert verdict is not None
+    own = sum(part.seconds for part in verdict.accounts if part.limit is Limit.CPU)
+    assert own == pytest.approx(4.67, abs=0.01)
+    assert told.limit is verdict.limit is Limit.CPU
+    assert told.seconds == won_seconds(verdict) == seconds_of(verdict, Limit.CPU) == pytest.approx(6.0)
+    assert told.gain == "about 6.00 s in save 3, of the 8.70 s blocked"
+    assert "for 4.67 s the single writing thread was waiting for a CPU" in verdict.sentence
+    assert "and for 1.33 s within the work of other limits; it takes about 2.70 s" in verdict.sentence
 
 
 def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:

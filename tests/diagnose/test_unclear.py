@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, restore, save, thread
+from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, process, restore, save, thread
 
 from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.rules import RULES
-from ckptprof.measures import ProcessMeasure
+from ckptprof.measures import ProcessMeasure, UsageMeasure
 from ckptprof.model import LEFT_OUT, REUSED_MEMORY, Checkpoint, Level, Mode
 from ckptprof.verdicts import Limit, Verdict
 
@@ -265,6 +265,22 @@ def test_who_had_the_cpus_is_told_by_what_the_job_used(busy: tuple[float | None,
     assert ("fewer jobs" in verdict.remedy) == (who in ("others", "both"))
     assert "short of CPU" in verdict.sentence
     assert "serialisation" not in verdict.sentence
+
+
+@pytest.mark.parametrize(("is_own", "cores", "named"), [(True, 7.4, True), (False, 7.4, True), (False, 0.9, False)])
+def test_who_took_the_cpus_is_named_if_that_was_seen(cores: float, *, is_own: bool, named: bool) -> None:
+    """Children of the trainer are not other jobs; what used little took nothing."""
+    at = msgspec.structs.replace(thread(Level.TRACE, 20, copy=19), system_ns=ns(1), on_cpu_ns=ns(1), runqueue_ns=ns(18))
+    users = (UsageMeasure(comm="spin", count=8, busy=cores, started_by_writer=is_own),)
+    known = measured(at, devices=(device(20),), processes=(process(busy=0.1),), others=users)
+    verdict = told(save(Level.TRACE, 20, known))
+
+    assert verdict.remedy is not None
+    assert ("`spin`" in verdict.remedy) is named
+    assert ("fewer jobs" in verdict.remedy) is not is_own
+    whose = "that it started" if is_own else "of others"
+    assert (f"`spin` used 7.4 of 8 CPUs, in 8 processes {whose}" in verdict.evidence) is named
+    assert "quota took" not in verdict.remedy
 
 
 def test_words_are_those_of_a_restore() -> None:

@@ -52,15 +52,18 @@ def _bar(text: str) -> Iterator[str]:
 
 
 def _answer(text: str) -> Iterator[str]:
-    found = re.search(rf"(?:({_LENGTH}|[\d.]+) of|all) ({_LENGTH}) lost", text)
+    found = re.search(rf"(?m)^Answer .*: ({_LENGTH}|all) of the ({_LENGTH}) that training was blocked", text)
     if found is None:
         return
-    own = found[1] or found[2]
-    own = length(own if " " in own else f"{own} {found[2].split()[1]}")
-    if own > length(found[2]) + 0.01:
+    whole = length(found[2])
+    own = whole if found[1] == "all" else length(found[1])
+    if own > whole + 0.01:
         yield f"{found[0]}: more than all"
+    gain = re.search(rf"(?m)^Gain +(?:about|not known: at most) ({_LENGTH}) in .*?, of the ({_LENGTH}) blocked", text)
+    if gain is not None and (length(gain[1]) > own + 0.01 or gain[2] != found[2]):
+        yield f"{gain[0]}: more than was lost to it, or of another time than {found[0]}"
     every = re.findall(rf"(?m)^  Blocked +({_LENGTH})", text)
-    if len(every) < 5 and not _near(sum(map(length, every)), length(found[2])):  # of more jobs only five are told
+    if len(every) < 5 and not _near(sum(map(length, every)), whole):  # of more jobs only five are told
         yield f"the answer has {found[2]}, the costs of jobs {every}"
 
 

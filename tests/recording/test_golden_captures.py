@@ -15,6 +15,7 @@ import pytest
 from tests.diagnose.libraries import foreign
 from tests.report.schemas import validate
 
+from ckptprof.diagnose.losses import seconds_of
 from ckptprof.model import Checkpoint, Mode
 from ckptprof.recording import read_file
 from ckptprof.report import show, terminal
@@ -73,9 +74,6 @@ def _holds(one: Checkpoint) -> None:
     bars: dict[Limit | None, float] = {}
     for part in verdict.accounts:
         bars[part.limit] = bars.get(part.limit, 0.0) + part.seconds
-    waits = sum(part.runnable_seconds for part in verdict.accounts)
-    own = bars.get(verdict.limit, 0.0) + waits
-
     longest = max(bars, key=lambda one: bars[one], default=None)
 
     assert verdict.limit in (longest, Limit.NONE, Limit.UNCLEAR)
@@ -88,7 +86,11 @@ def _holds(one: Checkpoint) -> None:
     for name, rate, unit in re.findall(r"waiting for (\S+) at ([\d.]+) ([kMGT]?B)/s", str(verdict.accounts)):
         assert float(rate) * BYTES[unit] <= 1.01 * best[name]
     assert verdict.remedy is None or not foreign(verdict.remedy, one.framework)
+    own = seconds_of(verdict, verdict.limit)
     assert verdict.expected_seconds is None or verdict.seconds - own <= verdict.expected_seconds + 1e-6
+    if verdict.alternative is not None:
+        other = seconds_of(verdict, verdict.alternative.limit)
+        assert verdict.seconds - other <= verdict.alternative.expected_seconds + 1e-6
     assert verdict.capped_by != verdict.limit.value
     assert one.stall_ns is not None or not any("before the first byte" in part.text for part in verdict.accounts)
 

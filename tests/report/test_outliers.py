@@ -54,6 +54,18 @@ def test_the_account_that_grew_most_is_the_reason(make_diagnosed: _Make, zone: t
     assert "! after a duration: at least 1.5 times the median of its job, and 0.2 s more." in text
 
 
+def test_work_that_waited_for_a_cpu_is_not_what_grew(make_diagnosed: _Make) -> None:
+    """Its wait is."""
+    saves = [_save(make_diagnosed, n, device=1.0, cpu=0.0) for n in range(1, 5)]
+    slow = _save(make_diagnosed, 5, device=5.0, cpu=0.0)
+    assert slow.verdict is not None
+    accounts = (msgspec.structs.replace(slow.verdict.accounts[0], runnable_seconds=4.0),)
+    slow = msgspec.structs.replace(slow, verdict=msgspec.structs.replace(slow.verdict, accounts=accounts))
+    (one,) = find_outliers([*saves, slow])
+
+    assert "because of cpu (4.00 s, median 0 s)" in one.sentence
+
+
 def test_the_slowest_is_red_and_a_throttle_has_no_median(make_diagnosed: _Make, zone: timezone) -> None:
     """The other outliers are yellow; the median save has no throttle."""
     saves = [_save(make_diagnosed, n, device=spent) for n, spent in enumerate((1.0, 1.0, 1.0, 1.0, 9.0, 4.0), 1)]

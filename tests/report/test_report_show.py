@@ -154,7 +154,7 @@ def test_tiny_numbers_and_none_are_no_trouble(make_diagnosed: Callable[..., Chec
     verdict = msgspec.structs.replace(one.verdict, accounts=odd, expected_seconds=math.inf, remedy=None)
     text = show.render(msgspec.structs.replace(one, verdict=verdict), width=80, colour=False, zone=zone)
 
-    assert "and 10.0 s in 4 more: --json has them" in text
+    assert "and 10.0 s (12.8 %) in 4 more: --json has them" in text
     assert "nan" not in text
     assert "Gain" not in text
 
@@ -427,11 +427,13 @@ def test_waits_for_a_cpu_are_hatched_and_have_a_remedy_of_their_own(
 
     assert drawn in text
     assert "compressing; 3.00 s of this waiting for a CPU (hatched)" in " ".join(text.split())
-    assert re.search("Or +run fewer jobs alongside: about 1.00 s", text)
+    assert re.search("Or +run fewer jobs alongside: gain about 3.00 s of 4.00 s", text)
 
 
-def test_a_gain_without_a_known_rate_is_a_range(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
-    """From what remains in any case, on free CPUs, to the duration now."""
+def test_a_gain_without_a_known_rate_is_at_most_its_limit(
+    make_diagnosed: Callable[..., Checkpoint], zone: timezone
+) -> None:
+    """The rest of the duration is lost to others in any case."""
     made = make_diagnosed()
     assert made.verdict is not None
     accounts = (
@@ -442,7 +444,21 @@ def test_a_gain_without_a_known_rate_is_a_range(make_diagnosed: Callable[..., Ch
         made.verdict, limit=Limit.SMALL_IO, seconds=4.0, accounts=accounts, expected_seconds=None, capped_by="the disk"
     )
     text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=120, colour=False, zone=zone)
-    assert "Gain   0.50 s to 4.00 s, then limited by the disk" in text
+    assert "Gain   not known: at most 3.00 s of 4.00 s, limited by the disk" in text
+
+
+def test_shares_add_up_with_what_has_no_bar(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:
+    """A short page leaves out the bars of small accounts, and says what they took."""
+    made = make_diagnosed()
+    assert made.verdict is not None
+    spent = {Limit.SERIALIZE: 38.0, None: 1.5, Limit.CPU: 0.7}
+    accounts = tuple(Account(limit=limit, seconds=seconds, text="so") for limit, seconds in spent.items())
+    verdict = msgspec.structs.replace(made.verdict, limit=Limit.SERIALIZE, seconds=40.2, accounts=accounts)
+    text = show.brief(msgspec.structs.replace(made, verdict=verdict), width=80, colour=False, zone=zone)
+    shares = re.findall(r"([\d.]+) %", text.partition("Cost")[0])
+
+    assert "  and 2.20 s (5.5 %) in 2 more\n" in text
+    assert sum(map(float, shares)) == pytest.approx(100, abs=0.1)
 
 
 def test_a_hundredth_of_an_account_is_not_described(make_diagnosed: Callable[..., Checkpoint], zone: timezone) -> None:

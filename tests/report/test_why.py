@@ -66,8 +66,8 @@ def test_what_came_nearest_is_told_with_what_it_lacked() -> None:
 
     assert data is not None
     assert data.startswith("the closest candidate was ")
-    assert " of the 0.60 needed for a save. Evidence for it: " in data
-    assert ". Evidence against it: numbered pieces that only continue counting, as data sets do" in data
+    assert ", which is not counted as a save: not enough shows that it is one (" in data
+    assert "; against it: numbered pieces that only continue counting, as data sets do" in data
     assert ": as much was read" in (why.closest_candidate(copied) or "")
     assert why.closest_candidate([]) is None
 

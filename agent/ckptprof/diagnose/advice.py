@@ -5,72 +5,74 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptprof.diagnose.causes import WORDS
-from ckptprof.diagnose.tolerances import HARDLY_ANY, MOST, SLIGHT
+from ckptprof.diagnose.losses import PLAIN, lost_to, won_seconds
+from ckptprof.diagnose.tolerances import HARDLY_ANY, SLIGHT
 from ckptprof.figures import duration_seconds, lost_seconds, of_all, stall_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import NOT_OBSERVED, plural, rate, seconds
-from ckptprof.verdicts import THROTTLED, Headline, Limit, Verdict
+from ckptprof.verdicts import THROTTLED, Headline, Limit
 
 _FEW_NAMES = 2  # checkpoints that a sentence names
-_PLAIN = frozenset({Limit.NONE, Limit.UNCLEAR})
 
 
 def first_advice(checkpoints: Sequence[Checkpoint]) -> Headline | None:
-    """Find the limit that cost most time, an unclear one only if no other is known; None if nothing has a verdict."""
-    pairs = [(one, one.verdict) for one in checkpoints if one.kind is not Kind.COPY and one.verdict is not None]
-    if not pairs:
+    """Find the limit that cost most time, an unclear one only if no other is known; None if nothing has a verdict.
+
+    A limit cost what was lost to it in the checkpoints that it limited; their number decides between equals.
+    """
+    decided = [one for one in checkpoints if one.kind is not Kind.COPY and one.verdict is not None]
+    limited: dict[Limit, list[Checkpoint]] = {}
+    for one in decided:
+        if one.verdict is not None:
+            limited.setdefault(one.verdict.limit, []).append(one)
+    if not limited:
         return None
-    decided = [one for one, _ in pairs]
-    sums = dict.fromkeys((verdict.limit for _, verdict in pairs), 0.0)
-    lost = dict(sums)  # in all accounts: the longest bar of the report
-    for one, verdict in pairs:
-        sums[verdict.limit] += lost_seconds(one) * _share(verdict, verdict.limit)
-        for limit in {verdict.limit} if verdict.limit in _PLAIN else set(lost) - _PLAIN:
-            lost[limit] += lost_seconds(one) * _share(verdict, limit)
+    lost = {limit: sum(lost_to(one, limit) for one in mine) for limit, mine in limited.items()}
     whole = sum(map(lost_seconds, decided))
-    slow = [limit for limit in lost if limit not in _PLAIN]
-    limit = max(slow or set(lost) - {Limit.NONE} or set(lost), key=lambda one: lost[one])
-    mine = [one for one, verdict in pairs if verdict.limit is limit]
-    if sums.get(Limit.NONE, 0.0) > sums[limit] and sums[limit] < SLIGHT * whole:
+    slow = [limit for limit in lost if limit not in PLAIN]
+    limit = max(slow or set(lost) - {Limit.NONE} or lost, key=lambda one: (lost[one], len(limited[one])))
+    if lost.get(Limit.NONE, 0.0) > lost[limit] and lost[limit] < SLIGHT * whole:
         limit = Limit.NONE
-        mine = [one for one, verdict in pairs if verdict.limit is limit]
     remedies: dict[str, list[Checkpoint]] = {}
-    for one, verdict in pairs:
-        if verdict.limit is limit and verdict.remedy is not None:
-            remedies.setdefault(verdict.remedy, []).append(one)
-    best = max(remedies, key=lambda one: (_won(remedies[one]), sum(map(lost_seconds, remedies[one]))), default=None)
+    for one in limited[limit]:
+        if one.verdict is not None and one.verdict.remedy is not None:
+            remedies.setdefault(one.verdict.remedy, []).append(one)
+    best = max(remedies, key=lambda one: (_won(remedies[one]), _lost(remedies[one], limit)), default=None)
+    is_promised = best is not None and limit in slow and any(of_all(decided, stall_seconds))
     return Headline(
         limit=limit,
-        seconds=sums[limit],
-        share=sums[limit] / whole if whole > 0 else 0.0,
-        count=len(mine),
-        sentence=_sentence(limit, mine, decided),
+        seconds=lost[limit],
+        share=lost[limit] / whole if whole > 0 else 0.0,
+        count=len(limited[limit]),
+        sentence=_sentence(limit, limited[limit], decided),
         remedy=best,
-        gain=_gain(remedies[best], decided, lost, limit)
-        if best is not None and limit in slow and any(of_all(decided, stall_seconds))
-        else None,
+        gain=_gain(remedies[best], decided, lost, limit) if best is not None and is_promised else None,
     )
+
+
+def _lost(mine: list[Checkpoint], limit: Limit) -> float:
+    return sum(lost_to(one, limit) for one in mine if stall_seconds(one) is not None)
 
 
 def _won(mine: list[Checkpoint]) -> float:
     """Return the seconds blocked that their remedy wins, as far as that is known."""
-    known = [(one, one.verdict) for one in mine if one.verdict is not None and one.verdict.expected_seconds is not None]
+    verdicts = ((one.verdict, stall_seconds(one) or 0.0) for one in mine)
     return sum(
-        (stall_seconds(one) or 0.0) * (1 - (v.expected_seconds or 0.0) / v.seconds) for one, v in known if v.seconds > 0
+        (won_seconds(found) or 0.0) * min(1.0, stall / found.seconds)
+        for found, stall in verdicts
+        if found is not None and found.seconds > 0
     )
 
 
 def _gain(mine: list[Checkpoint], decided: list[Checkpoint], lost: dict[Limit, float], limit: Limit) -> str:
-    won, own, whole = _won(mine), sum(of_all(mine, stall_seconds)), sum(of_all(decided, stall_seconds))
+    won, whole = _won(mine), sum(of_all(decided, stall_seconds))
     where = f"in {_of(mine, decided)}, of the {seconds(whole)} blocked"
-    if won < HARDLY_ANY * whole:
-        return f"not known: at most {seconds(own)} {where}"
-    text = f"about {seconds(won)} {where}"
-    left = {one: spent - won * (one is limit) for one, spent in lost.items()}
-    most = max(left, key=lambda one: left[one])
-    if most is Limit.NONE or won >= MOST * whole:
+    is_known = won >= HARDLY_ANY * whole
+    text = f"about {seconds(won)} {where}" if is_known else f"not known: at most {seconds(_lost(mine, limit))} {where}"
+    after = max((one for one in lost if one not in {limit, *PLAIN}), key=lambda one: lost[one], default=None)
+    if after is None or lost[after] < SLIGHT * whole:
         return text
-    return f"{text}; {seconds(whole - won)} remain, {seconds(min(left[most], whole - won))} of it {most.word}"
+    return f"{text}; the next limit is {after.word}, with {seconds(lost[after])}"
 
 
 def _sentence(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
@@ -93,20 +95,6 @@ def _of(mine: list[Checkpoint], decided: list[Checkpoint]) -> str:
         return " and ".join(f"{one.kind.value} {one.id or ''}".strip() for one in mine)
     noun = "checkpoint" if len({one.kind for one in decided}) > 1 else decided[0].kind.value
     return f"{'all' if len(mine) == len(decided) else f'{len(mine):,} of'} {plural(len(decided), noun)}"
-
-
-def _share(verdict: Verdict, limit: Limit) -> float:
-    """Return the share of a limit in the time that a verdict explains; all of it for a verdict without accounts."""
-    own = sum(one.seconds for one in verdict.accounts if one.limit is limit)
-    whole = limit in (Limit.NONE, Limit.UNCLEAR) or not own
-    if whole or not verdict.seconds > 0:
-        return 1.0 if limit is verdict.limit else 0.0
-    return min(1.0, own / verdict.seconds)
-
-
-def _lost(mine: list[Checkpoint], limit: Limit) -> float:
-    stalls = ((one.verdict, stall_seconds(one) or 0.0) for one in mine)
-    return sum(stall * _share(verdict, limit) for verdict, stall in stalls if verdict is not None)
 
 
 def _part(limit: Limit, mine: list[Checkpoint], decided: list[Checkpoint]) -> str:

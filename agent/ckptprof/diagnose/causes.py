@@ -49,9 +49,7 @@ class Cause(Enum):
     ANSWERS = auto()  # the server was slow for each request
     SLOTS = auto()  # all request slots of its targets were in use, while the link had free capacity
     TARGET = auto()  # one of several servers or targets was far slower than the others
-    QUEUED = auto()  # without a CPU in the kernel
-    STARVED = auto()  # without a CPU in its own code
-    STARVED_AFTER = auto()  # without a CPU, while parsing the data that was read
+    STARVED = auto()  # without a CPU
     COPYING = auto()  # into or out of the page cache
     OWN_CODE = auto()
     LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
 from ckptprof.diagnose.tolerances import FEW, MOST, SLIGHT, TICK_SECONDS
+from ckptprof.figures import duration_seconds, median, of_complete
 from ckptprof.measures import ConnectionMeasure, DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.units import NS
@@ -168,6 +169,13 @@ class CheckpointContext:
         if not self.measures.cores or not known or len(known) < len(busy):
             return None
         return sum(known) / self.measures.cores
+
+    @property
+    def usual_seconds(self) -> float | None:
+        """Median duration of the earlier checkpoints of its job, kind and size; None for fewer than two."""
+        alike = [one for one in self.history if one.kind is self.checkpoint.kind]
+        spent = of_complete((one for one in alike if one.bytes >= MOST * self.checkpoint.bytes), duration_seconds)
+        return median(spent) if len(spent) > 1 else None
 
     @property
     def memory(self) -> MemoryMeasure:

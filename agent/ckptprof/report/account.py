@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from ckptprof import figures, units
+from ckptprof.diagnose.losses import seconds_of, won_seconds
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.report import certainty, checkpoint_facts
 from ckptprof.report.clean import clean, clean_sentence
@@ -22,6 +23,7 @@ _ABOVE_CEILING = 1.05  # of a ceiling
 _CEILING_TEXT = "the fastest rate measured on this path"
 _MAX_ACCOUNTS = 8  # accounts; the rest is one line
 _MIN_SHARE = 0.1  # of the whole: a smaller part has no bar on a short page, and of an account no text
+_NO_SHARE = 0.005  # of the whole: the shown shares add up without it
 _ASCII_BAR = "#"
 _HATCH, _ASCII_HATCH = "\N{MEDIUM SHADE}", "/"  # of a bar: its work waited for a CPU
 GPUS_FROM = {"ranks": ", assuming one per rank", "nvml": ", according to NVML"}
@@ -145,8 +147,11 @@ def merge_by_limit(verdict: Verdict) -> Verdict:
             ends = {one.text.rpartition(": ")[2] for one in shown}
             same = f": {ends.pop()}" if len(ends) == 1 else ""
             text = "; ".join(f"{units.seconds(one.seconds)} {one.text.removesuffix(same)}" for one in shown) + same
+        inside = seconds_of(verdict, Limit.CPU) - spent
         if limit is not Limit.CPU and runnable > _MIN_SHARE * spent:
             text += f"; {units.seconds(runnable)} of this waiting for a CPU (hatched)"
+        if limit is Limit.CPU and inside > _MIN_SHARE * spent:
+            text += f"; with {units.seconds(inside)} within the work of other limits (hatched)"
         summed.append(Account(limit=limit, seconds=spent, text=text, runnable_seconds=runnable))
     return msgspec.structs.replace(verdict, accounts=tuple(sorted(summed, key=lambda one: -one.seconds)))
 
@@ -192,8 +197,9 @@ def _bars(  # noqa: PLR0913 # as a drawing needs
             under = wrap(text, width - 4) if text else []
             lines += [bar, *(paint("    " + part, "dim", colour=colour) for part in under)]
     rest = sum(one.seconds for one in every[len(ordered) :])
-    if rest and not least:
-        lines.append(f"and {units.seconds(rest)} in {len(every) - len(ordered)} more: --json has them")
+    if rest >= _NO_SHARE * whole:
+        line = f"and {units.seconds(rest)} ({units.percent(rest / whole)}) in {len(every) - len(ordered)} more"
+        lines.append(line + ("" if least else ": --json has them"))
     return lines
 
 
@@ -203,22 +209,21 @@ def reasons(verdict: Verdict) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def gain_text(verdict: Verdict) -> str | None:
-    """Describe the duration without the limit; None if it is not shorter. A range where a rate is not known."""
-    expected, now = verdict.expected_seconds, verdict.seconds
-    others = sum(one.seconds - one.runnable_seconds for one in verdict.accounts if one.limit is not verdict.limit)
-    is_range = expected is None and verdict.capped_by is not None
-    least = others if is_range else expected
-    if least is None or not math.isfinite(least) or least >= now or units.seconds(least) == units.seconds(now):
+    """Describe the time that goes with the limit; None without a gain. At most that of the limit if it is not known."""
+    won, now, cap = won_seconds(verdict), verdict.seconds, clean_sentence(verdict.capped_by or "")
+    if won is None:
+        most = f"not known: at most {units.seconds(seconds_of(verdict, verdict.limit))} of {units.seconds(now)}"
+        return f"{most}, limited by {cap}" if cap else None
+    if not math.isfinite(won) or units.seconds(now - won) == units.seconds(now):
         return None
-    text = f"{units.seconds(least)} to" if is_range else f"about {units.seconds(least)} instead of"
-    text = f"{text} {units.seconds(now)}"
-    return text if verdict.capped_by is None else f"{text}, then limited by {clean_sentence(verdict.capped_by)}"
+    return f"about {units.seconds(won)} of {units.seconds(now)}" + (f", then limited by {cap}" if cap else "")
 
 
 def alternative_text(verdict: Verdict) -> str:
     """Describe the second remedy with its gain; empty without one."""
-    one = verdict.alternative
-    return "" if one is None else f"{clean_sentence(one.remedy)}: about {units.seconds(one.expected_seconds)}"
+    one, now = verdict.alternative, verdict.seconds
+    won = "" if one is None else units.seconds(now - one.expected_seconds)
+    return "" if one is None else f"{clean_sentence(one.remedy)}: gain about {won} of {units.seconds(now)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

@@ -76,5 +76,7 @@ def _outlier(one: Checkpoint, usual: float, size: float, medians: Mapping[Limit 
 def _seconds_by_limit(one: Checkpoint) -> dict[Limit | None, float]:
     own: dict[Limit | None, float] = {}
     for part in () if one.verdict is None else one.verdict.accounts:
-        own[part.limit] = own.get(part.limit, 0.0) + part.seconds
+        waited = 0.0 if part.limit is Limit.CPU else part.runnable_seconds
+        own[part.limit] = own.get(part.limit, 0.0) + part.seconds - waited
+        own[Limit.CPU] = own.get(Limit.CPU, 0.0) + waited
     return own

@@ -108,7 +108,7 @@ def _first(checkpoint: Checkpoint, bars: list[str], width: int, *, colour: bool)
     limit = lead[: 1 if is_drawn else own]
     keys = max(len(key) for key, _ in lead) + len(_INDENT)
     lines = ["", *_painted(checkpoint, facts(limit, width, colour=colour, keys=keys), colour=colour)]
-    lines += [*(_INDENT + line for line in bars), ""] if bars else []
+    lines += [_INDENT + line for line in bars]
     return [*lines, *facts(lead[own:], width, colour=colour, keys=keys)]
 
 

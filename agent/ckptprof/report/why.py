@@ -83,13 +83,11 @@ def closest_candidate(rejected: Iterable[EventDecision]) -> str | None:
     nearest_one = f"the closest candidate was {_event_text(one)}"
     if one.decision.override is not None:
         return clean(f"{nearest_one}: {one.decision.override.why}")
-    for_it = ", ".join(reason.text for reason in one.evidence if reason.weight > 0) or "nothing"
+    for_it = ", ".join(reason.text for reason in one.evidence if reason.weight > 0)
     against = ", ".join(reason.text for reason in one.evidence if reason.weight < 0)
-    nearest_one += (
-        f": {one.score:+.2f} of the {TABLE.required_sums[kind]:.2f} needed for a "
-        f"{kind.value}. Evidence for it: {for_it}"
-    )
-    return clean(nearest_one + (f". Evidence against it: {against}" if against else ""))
+    nearest_one += f", which is not counted as a {kind.value}: "
+    nearest_one += f"not enough shows that it is one ({for_it})" if for_it else "nothing shows that it is one"
+    return clean(nearest_one + (f"; against it: {against}" if against else ""))
 
 
 def explanations(events: Iterable[EventDecision], checkpoints: Iterable[Checkpoint], width: int = 10**6) -> list[str]:

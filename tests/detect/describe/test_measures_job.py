@@ -48,6 +48,21 @@ def test_ranks_that_moved_nothing_are_told_with_what_they_did() -> None:
     assert [process.busy for process in processes] == pytest.approx([0.5, 1.0, 0.0], abs=0.06)
 
 
+def test_who_else_used_cpus_is_told_by_name() -> None:
+    """Children that load no library for training are no part of the job's work, and idle ones of nothing."""
+    stage = Stage(hz=10)
+    writer = stage.process(100, busy=0.5)
+    for pid in (201, 202):
+        stage.process(pid, parent_pid=100, busy=0.9, comm="spin", runtimes=())
+    stage.process(300, parent_pid=77, busy=0.8, comm="other", runtimes=())
+    stage.process(301, parent_pid=100, busy=0.0, comm="idle", runtimes=())
+    stage.write(writer, "/ckpt/step_1.pt", 2.0, 2.0, 200 * MIB)
+    (save,) = stage.play(10)
+
+    others = [(one.comm, one.count, round(one.busy, 1), one.started_by_writer) for one in told(save).others]
+    assert others == [("spin", 2, 1.8, True), ("other", 1, 0.8, False)]
+
+
 def test_pauses_for_dirty_pages_are_of_the_time_between() -> None:
     """Held three times before, twenty times meanwhile; of a process of which the kernel never told nothing is known."""
     stage = Stage(trace=True, poll=False)

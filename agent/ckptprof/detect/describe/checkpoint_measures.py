@@ -8,7 +8,12 @@ from ckptprof.detect.describe.before_save import measure_before_save
 from ckptprof.detect.describe.clean_up import measure_clean_up
 from ckptprof.detect.describe.connection_measures import measure_connections
 from ckptprof.detect.describe.draft import Draft
-from ckptprof.detect.describe.process_measures import list_job_processes, measure_job_memory, measure_processes
+from ckptprof.detect.describe.process_measures import (
+    list_job_processes,
+    measure_job_memory,
+    measure_others,
+    measure_processes,
+)
 from ckptprof.detect.describe.thread_measures import list_acts, measure_threads
 from ckptprof.detect.tolerances import MOST_SHARE, WHOLE_SHARE
 from ckptprof.detect.world.host.device_counters import DeviceUsers
@@ -31,6 +36,7 @@ def measure_checkpoint(draft: Draft) -> Measures:
     return Measures(
         threads=measure_threads(draft, acts),
         processes=measure_processes(draft, acts),
+        others=measure_others(draft),
         devices=_devices(draft),
         connections=measure_connections(draft),
         gpu_sent_bytes=world.gpu_traffic.sent_bytes(list_job_processes(draft), start_ns - before_ns, end_ns)

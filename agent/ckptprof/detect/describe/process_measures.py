@@ -9,13 +9,14 @@ from itertools import accumulate
 
 from ckptprof.detect.describe.draft import Draft
 from ckptprof.detect.describe.thread_measures import ThreadAct
-from ckptprof.detect.tolerances import COUNTER_LAG_NS, MAX_PER_ITEM
+from ckptprof.detect.tolerances import COUNTER_LAG_NS, LITTLE_SHARE, MAX_PER_ITEM
 from ckptprof.detect.world.keys import ProcessKey
+from ckptprof.detect.world.processes import key_of
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.stack_states import classify_act
 from ckptprof.detect.world.training_threads import BASELINE_NS
 from ckptprof.frameworks.program_names import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
-from ckptprof.measures import JobMemoryMeasure, ProcessMeasure
+from ckptprof.measures import JobMemoryMeasure, ProcessMeasure, UsageMeasure
 
 _PAUSE_PROGRAM = "dirty-pauses"  # the trace program that counts them
 
@@ -23,6 +24,23 @@ _PAUSE_PROGRAM = "dirty-pauses"  # the trace program that counts them
 def measure_processes(draft: Draft, acts: list[ThreadAct]) -> tuple[ProcessMeasure, ...]:
     """Measure the processes that transferred bytes, most first, then the others of the job, by rank."""
     return tuple(_measure(draft, process, acts) for process in list_job_processes(draft))
+
+
+def measure_others(draft: Draft) -> tuple[UsageMeasure, ...]:
+    """Measure by name which other observed processes used CPUs: those that the writers started apart from the rest."""
+    jobs, span, listed = draft.world.jobs, (draft.candidate.start_ns, draft.candidate.end_ns), list_job_processes(draft)
+    used: dict[tuple[str, bool], list[float]] = {}
+    for process in draft.world.histories.keys() - set(listed):
+        usage, info = draft.world.usage.totals(process, *span), jobs.info(process)
+        if usage is not None and usage.busy >= LITTLE_SHARE:
+            above = jobs.ancestors(info)[1:] if info is not None else ()
+            is_own = any(key_of(one) in draft.writers for one in above)
+            used.setdefault((jobs.comm(process), is_own), []).append(usage.busy)
+    found = [
+        UsageMeasure(comm=comm, count=len(busy), busy=sum(busy), started_by_writer=is_own)
+        for (comm, is_own), busy in used.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-one.busy, one.comm))[:MAX_PER_ITEM])
 
 
 def list_job_processes(draft: Draft) -> list[ProcessKey]:

@@ -16,8 +16,8 @@ Theory of operation
    time that it can explain for an account (`AttributedTime`: a cause, a limit, a text) and leaves the rest. It may
    reassign time from one part to another.
 4. Time that no step claims is unexplained. It lowers the confidence of the verdict.
-5. Time runnable belongs to the work that waited for the CPU, if that work matters by itself (`_with_waits`): removing
-   the work removes its waits. The rest is `cpu`.
+5. Time runnable belongs to the work that waited for the CPU, if that work matters by itself (`_with_waits`) and did
+   not wait for unusually long: removing the work removes its waits. The rest is `cpu`.
 6. Time before the first byte and after the last one (`outside`) is not part of the span. It has its own accounts, which
    are added.
 
@@ -29,7 +29,7 @@ row in `ORDER`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ckptprof.diagnose.accounts import claims, outside, ranks
@@ -129,7 +129,8 @@ def account(context: CheckpointContext) -> Accounting:
     blocked = outside.blocked_by(context, ran, arrived)
     found = [*_deleted_first(blocked, wanted, deletion), *outside.parsed(context, ran), outside.packed(context, ran),
              AttributedTime(Cause.DELETION, Limit.CLEAN_UP, deleted_after, deletion), *found]  # fmt: skip
-    largest = tuple(sorted(_with_waits(_merged(found)), key=lambda one: -one.seconds))
+    owned = (replace(one, work=None) for one in _with_waits(_merged(found), context.usual_seconds))
+    largest = tuple(sorted(_merged(owned), key=lambda one: -one.seconds))
     return Accounting(largest, context, path, inside.storage, late, only, inside.on_cpu)
 
 
@@ -158,23 +159,28 @@ def _deleted_first(found: Sequence[AttributedTime], wanted: float, text: str) ->
     return charged
 
 
-def _merged(found: Sequence[AttributedTime]) -> list[AttributedTime]:
+def _merged(found: Iterable[AttributedTime]) -> list[AttributedTime]:
     merged: dict[tuple[object, ...], AttributedTime] = {}
     for one in found:
-        key = one.cause, one.limit, one.text
+        key = one.limit, one.text, one.work
         if one.seconds:
             known = merged.get(key, replace(one, seconds=0.0, runnable=0.0))
             merged[key] = replace(one, seconds=one.seconds + known.seconds, runnable=one.runnable + known.runnable)
     return list(merged.values())
 
 
-def _with_waits(found: Sequence[AttributedTime]) -> list[AttributedTime]:
-    """Assign waits for a CPU to the work that waited, if it is slow also without them: half a second on a free CPU."""
+def _with_waits(found: Sequence[AttributedTime], usual: float | None) -> list[AttributedTime]:
+    """Assign waits for a CPU to the work that waited, if it is slow also without them: half a second on a free CPU.
+
+    Not if they exceed `usual`, the seconds that earlier saves of the job took in all: these had the same work.
+    """
     on_cpu: dict[Limit | None, float] = {}
     for one in found:
         on_cpu[one.limit] = on_cpu.get(one.limit, 0.0) + one.seconds - one.runnable
     slow = {one.cause for one in found if one.limit not in (None, Limit.NONE) and on_cpu[one.limit] >= MOMENT_SECONDS}
     waits = {one.work: one.seconds for one in found if one.work in slow}
+    if usual is not None and sum(waits.values()) > usual:
+        waits = {}
     return [
         replace(one, seconds=one.seconds + waits.get(one.cause, 0.0), runnable=one.runnable + waits.get(one.cause, 0.0))
         for one in found

@@ -237,10 +237,10 @@ def copying(inputs: ClaimInputs, parts: Parts) -> Claim:
     speed = context.transferred_bytes / max(1, int(or_zero(context.checkpoint.ranks))) / spent
     thread = max((one.bytes for one in context.measures.threads), default=0.0)
     speed = max(speed, thread / spent)
-    way = "into" if context.is_save else "out of"
+    way = "into the page cache" if context.is_save else "what was read into its own memory"
     passed_by = could_bypass_cache(context)
     slow = context.is_save and (speed < SLOW_MEMORY_RATE or passed_by)
-    text = f"copying {way} the page cache at {rate(speed)}"
+    text = f"copying {way} at {rate(speed)}"
     if slow:
         idle = ", while its servers were mostly idle" if passed_by else ""
         return _claimed(left, Cause.COPYING, Limit.PAGE_CACHE, spent, f"{text}{idle}")
@@ -258,13 +258,9 @@ def own_code(inputs: ClaimInputs, parts: Parts) -> Claim:
 
 def waits(_: ClaimInputs, parts: Parts) -> Claim:
     """Claim the remaining time runnable without a CPU: in the kernel mostly while copying, and in the thread's code."""
-    kernel = "runnable inside a system call, waiting for a CPU"
     found = (
-        AttributedTime(cause, Limit.CPU, spent, text, runnable=spent, work=work)
-        for part, cause, text, work in (
-            (Part.QUEUED, Cause.QUEUED, kernel, Cause.COPYING),
-            (Part.STARVED, Cause.STARVED, WITHOUT_CPU, Cause.OWN_CODE),
-        )
+        AttributedTime(Cause.STARVED, Limit.CPU, spent, WITHOUT_CPU, runnable=spent, work=work)
+        for part, work in ((Part.QUEUED, Cause.COPYING), (Part.STARVED, Cause.OWN_CODE))
         if (spent := parts.of(part)) > 0
     )
     return Claim(parts.without(*RUNNABLE), tuple(found))

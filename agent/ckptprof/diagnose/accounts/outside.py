@@ -162,7 +162,7 @@ def parsed(context: CheckpointContext, had_cpu: float) -> list[AttributedTime]:
     waited, what = after * (1 - had_cpu), f"parsing what was read, but {WITHOUT_CPU}"
     return [
         AttributedTime(Cause.PARSED, Limit.SERIALIZE, after * had_cpu, text),
-        AttributedTime(Cause.STARVED_AFTER, Limit.CPU, waited, what, runnable=waited, work=Cause.PARSED),
+        AttributedTime(Cause.STARVED, Limit.CPU, waited, what, runnable=waited, work=Cause.PARSED),
     ]
 
 

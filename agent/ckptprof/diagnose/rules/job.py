@@ -17,6 +17,7 @@ from ckptprof.diagnose.rules.rule import (
 )
 from ckptprof.diagnose.tolerances import MOST, PART
 from ckptprof.frameworks.file_formats import COMPRESSIONS
+from ckptprof.measures import UsageMeasure
 from ckptprof.units import seconds, size
 from ckptprof.verdicts import Limit
 
@@ -61,15 +62,33 @@ def _copied(context: CheckpointContext) -> tuple[float, str] | None:
 
 
 def _cpu_remedy(context: CheckpointContext) -> str | None:
-    """Return the remedy if the job itself did not use most of the CPUs, or that is not known; None if it did."""
-    used = context.used_share
-    if used is not None and used >= MOST:
+    """Return the remedy for those who used the CPUs, as far as that is known; None if it was the job itself."""
+    used, user = context.used_share, _cpu_user(context)
+    if user is not None and user.started_by_writer:
+        return f"end its own `{user.comm}` processes before the checkpoint, or start fewer"
+    if user is None and used is not None and used >= MOST:
         return None
-    others = "run fewer jobs alongside, or reserve cores (Slurm `--cpus-per-task`, `cpuset.cpus`, `cpu.max`)"
-    if used is not None:
-        return f"other jobs or a quota took the CPUs: {others}"
-    own = "start data loader workers after the restore" if is_restore(context) else "use fewer data loader workers"
-    return f"{own}, {others}"
+    who = "" if user is None else f"`{user.comm}` took the CPUs: "
+    if user is None and used is None:
+        own = "start data loader workers after the restore" if is_restore(context) else "use fewer data loader workers"
+        who = f"{own}, "
+    return f"{who}run fewer jobs alongside, or reserve cores (Slurm `--cpus-per-task`, `cpuset.cpus`, `cpu.max`)"
+
+
+def _cpu_user(context: CheckpointContext) -> UsageMeasure | None:
+    """Return the other processes that used a third of the CPUs, and more than the job; None if none was seen."""
+    most, cores = next(iter(context.measures.others), None), context.measures.cores
+    job = sum(or_zero(one.busy) for one in context.measures.processes)
+    return most if most is not None and cores and most.busy >= max(job, PART * cores) else None
+
+
+def _who_used_cpus(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | str | None:
+    largest, user = largest_of_limits(accounts, Limit.CPU), _cpu_user(context)
+    if largest is None or user is None:
+        return largest
+    whose = "that it started" if user.started_by_writer else "of others"
+    number = f"{user.count:,} process{'es' * (user.count != 1)}"
+    return f"`{user.comm}` used {user.busy:.1f} of {context.measures.cores} CPUs, in {number} {whose}"
 
 
 def _by_a_pool(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
@@ -246,6 +265,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="starved",
         limits=(Limit.CPU,),
+        words=_who_used_cpus,
         remedy=(
             "leave a core for the writer: fewer data loader workers, OMP_NUM_THREADS below the number of cores, more "
             "CPUs for the job (Slurm `--cpus-per-task`, a higher `cpu.max`)"

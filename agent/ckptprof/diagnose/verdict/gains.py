@@ -18,7 +18,7 @@ from ckptprof.verdicts import Limit
 
 _SAME_STORAGE = (Limit.SMALL_IO, Limit.FLUSH, Limit.PAGE_FAULT)  # their remedies change the operations only
 _COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
-UNKNOWN_RATE = "the storage, whose rate in large requests is not known (`ckptprof ceiling` measures it)"
+UNKNOWN_RATE = "the storage, whose rate in large requests was not measured (`ckptprof ceiling` does)"
 
 
 class Gain(NamedTuple):
@@ -34,8 +34,6 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
     mine = [one for one in found.accounts if one.limit is limit]
     if limit is Limit.SERIALIZE and mine and mine[0].cause is Cause.LOCK:  # its own work remains in any case
         mine = [one for one in mine if one.cause is Cause.LOCK]
-    work = {one.cause for one in mine}  # without it nothing waits for a CPU, either
-    mine += [one for one in found.accounts if one.work in work and one not in mine]
     own = sum(one.seconds for one in mine) if limit is not Limit.CPU else found.runnable
     saving = rule.saving(found.context) if rule is not None and rule.saving is not None else None
     floor, name = _floor(found, limit, own) if saving is None else (own * (1 - saving[0]), None)
@@ -60,18 +58,12 @@ def gain(found: Accounting, limit: Limit, rule: CauseRule | None) -> Gain:
 
 
 def _waits_left(found: Accounting, mine: Sequence[AttributedTime], floor: float) -> float:
-    """Estimate for how much longer, or shorter, the remaining work waits for a CPU: in the same share of its time.
-
-    At least as its time on CPU did; traced, at most as all of it: who used up its time slice waits in any call.
-    """
+    """Estimate for how much longer the remaining work waits for a CPU: at least in the same share of its time."""
     rest = [one for one in found.accounts if one not in mine]
     work = floor if mine and mine[0].limit in _COPIED else 0.0
     work += sum(one.seconds - one.runnable for one in rest if one.cause in (Cause.COPYING, Cause.OWN_CODE))
-    every = floor + sum(one.seconds - one.runnable for one in rest if one.limit is not None)
     share, waits = cpu_share(found.path.thread), sum(one.runnable for one in rest)
-    per_second = 1 / share - 1 if share else 0.0
-    least, most = work * per_second, max(every, work) * per_second if found.path.time.is_exact else math.inf
-    return min(max(waits, least), most) - waits
+    return max(0.0, work * (1 / share - 1) - waits) if share else 0.0
 
 
 def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, str | None]:
@@ -96,12 +88,12 @@ def busy_rate(context: CheckpointContext) -> float | None:
 
 
 def _best_rate(context: CheckpointContext, throttled: float | None = None) -> float | None:
-    """Return the highest known rate of the device in this direction.
+    """Return the highest known rate of the device in this direction: probed, observed, or of earlier saves in whole.
 
     `throttled`: the rate of its throttle; what was observed clearly above it counts more than its busy time. Small
     requests show no rate of large ones.
     """
-    known, device = [context.probed], context.device
+    known, device = [context.probed, *(_rates_of_saves(context) if context.is_save else ())], context.device
     if device is not None:
         best = [device.shown_bytes_per_second, device.peak_bytes_per_second]
         if _has_small_requests(context):
@@ -113,6 +105,17 @@ def _best_rate(context: CheckpointContext, throttled: float | None = None) -> fl
     observed = max((value for value in known if value), default=0.0)
     is_unthrottled = throttled is not None and observed > CLEARLY * throttled
     return (observed if is_unthrottled else max(observed, or_zero(busy_rate(context)))) or None
+
+
+def _rates_of_saves(context: CheckpointContext) -> list[float | None]:
+    """Return the rates of earlier saves of the job that returned after all was on the stable storage of this mount."""
+    mount = context.measures.mount
+    return [
+        one.cost.durable_bytes_per_second
+        for one in context.history
+        if one.cost is not None and one.cost.durable_on_return and one.measures is not None
+        if mount and one.measures.mount and one.measures.mount.mount_point == mount.mount_point
+    ]
 
 
 def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str | None]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.outside import deleted_after
-from ckptprof.diagnose.causes import WITHOUT_CPU, WORDS, AttributedTime, Cause
+from ckptprof.diagnose.causes import WORDS, AttributedTime, Cause
 from ckptprof.diagnose.rules.rule import CauseRule
 from ckptprof.diagnose.tolerances import SLIGHT
 from ckptprof.diagnose.verdict.gains import Gain
@@ -82,18 +80,16 @@ def sentence(found: Accounting, limit: Limit, promised: Gain | None, rule: Cause
     if promised is not None and expected is None:
         clause += f"; how long it takes {without} is not known"
     elif expected is not None and found.seconds - expected >= SLIGHT * found.seconds:
-        clause += f"; {without} about {seconds(expected)}"
+        clause += f"; it takes about {seconds(expected)} {without}"
     elif found.of(limit) and why is None:
         clause += "; removing this limit would gain little"
     return clause
 
 
 def _spent(found: Accounting, mine: list[AttributedTime]) -> str:
-    if mine[0].limit is Limit.CPU:  # in its own code and in the kernel: it lacked a CPU in both
-        several = len(mine) > 1 and mine[0].cause is not Cause.STARVED_AFTER
-        both = replace(mine[0], text=WITHOUT_CPU) if several else mine[0]
-        return f"for {seconds(found.of(Limit.CPU))} {clause_of(found, both)}"
     first = clause_of(found, mine[0])
     clauses = [first if mine[0].cause is Cause.LATE_RANK else f"for {seconds(mine[0].seconds)} {first}"]
     clauses += [f"for {seconds(one.seconds)} {one.clause}" for one in mine[1:] if one.seconds >= SLIGHT * found.seconds]
+    inside = found.runnable - found.of(Limit.CPU) if mine[0].limit is Limit.CPU else 0.0
+    clauses += [f"for {seconds(inside)} within the work of other limits"] * (inside >= SLIGHT * found.seconds)
     return ", and ".join(clauses)
