@@ -1,7 +1,7 @@
 """Counters of the clients of remote mounts: bytes, operations and their times, from each client's own files.
 
 Nothing here touches a mount: these files are the client's own, and a hung server does not block their readers. Only the
-clients of present mounts are read, while something trains, with at most a hundredth of a core.
+clients of present mounts are read, while something trains or uses files there, with at most a hundredth of a core.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class RemoteClientReader:
         self._clock = clock
         self._cpu_seconds = cpu_seconds  # seconds of CPU
         self.is_enabled = True  # False: nothing trains
+        self.devices: set[tuple[int, int]] = set()  # major and minor numbers of the mounts that have such a client
         self._mounts: Sequence[MountInfo] = ()
         self._mounts_by_client: dict[Callable[[KernelFs], MountClient], list[MountInfo]] = {}
         self._clients: dict[Callable[[KernelFs], MountClient], MountClient] = {}
@@ -86,8 +87,8 @@ class RemoteClientReader:
                 self._mounts_by_client.setdefault(factory, []).append(mount)
         for factory in self._clients.keys() - self._mounts_by_client.keys():
             self._drop(factory)
-        there = {(mount.major, mount.minor) for own in self._mounts_by_client.values() for mount in own}
-        self._previous = {device: sample for device, sample in self._previous.items() if device in there}
+        self.devices = {(mount.major, mount.minor) for own in self._mounts_by_client.values() for mount in own}
+        self._previous = {device: sample for device, sample in self._previous.items() if device in self.devices}
 
     def read(self) -> Sequence[Sample] | None:
         """Sample the clients that changed; None: there are none, it is too early, or nothing trains. Raises OSError."""
@@ -120,8 +121,7 @@ class RemoteClientReader:
         return samples
 
     def _drop(self, factory: Callable[[KernelFs], MountClient]) -> None:
-        client = self._clients.pop(factory, None)
-        if client is not None:
+        if (client := self._clients.pop(factory, None)) is not None:
             client.close()
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.detect.tracer import activity
 
 from ckptprof.service.sampler.socket_ownership import MIN_PAUSE_NS, SocketOwnership
 from ckptprof.service.sampler.watched_process import WatchedProcess
@@ -61,6 +62,23 @@ def test_sockets_are_read_while_somebody_trains(desk: Desk) -> None:
         assert (desk.tcp.read() is not None) == looks
         desk.tcp._next = 0.0
     assert len(desk.looked) == 1
+
+
+@pytest.mark.parametrize(("device", "at_s", "looks"), [(42, 50, True), (42, 70, False), (8 << 8, 50, False)])
+def test_who_moves_files_of_a_mount_may_train_without_a_library(
+    desk: Desk, device: int, at_s: int, *, looks: bool
+) -> None:
+    """A trainer in C saves to NFS: what its client counts is read, for a minute after each save too."""
+    clients = RemoteClientReader(KernelFs())
+    connections = SocketOwnership(KernelFs(), [clients, desk.mounts])
+    desk.mounts.mounts = (MountInfo(2, 0, 42, "/", "/ckpt", "nfs4", "far:/ckpt", "far", None),)
+    connections.follow(0, desk.watched(trains=False))
+
+    connections.record_files([activity(device=device)], SECOND)
+    connections.follow(at_s * SECOND, desk.watched(trains=False))
+
+    assert clients.is_enabled is looks
+    clients.close()
 
 
 def test_a_mount_that_nobody_is_found_behind_is_looked_for_ever_more_seldom(desk: Desk) -> None:

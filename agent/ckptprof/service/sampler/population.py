@@ -295,12 +295,6 @@ class Population:
             if watching is not None and not watching.is_candidate:
                 watching.payer.spend(spent_ns * count // files.total())
 
-    def _update_candidates(self) -> None:
-        self._candidate_groups = {one.process.group for one in self.watched.values() if one.has_signs}
-        for watching in self.watched.values():
-            if watching.is_awake and not watching.is_candidate:
-                watching.is_candidate = self._works_for_candidate(watching.process)
-
     def watch_pid(self, pid: int, start_ticks: int, now_ns: int) -> WatchedProcess | None:
         """Watch the process with this pid and start; None if it has ended, is ours, or cannot be watched."""
         if pid in self._own or pid in self._ignored:
@@ -329,7 +323,10 @@ class Population:
         """
         for watching in list(self.watched.values()):
             self._relax_if_idle(watching, now_ns)
-        self._update_candidates()
+        self._candidate_groups = {one.process.group for one in self.watched.values() if one.has_signs}
+        for watching in self.watched.values():
+            if watching.is_awake and not watching.is_candidate:
+                watching.is_candidate = self._works_for_candidate(watching.process)
         during_ns, self._swept_ns = now_ns - self._swept_ns, now_ns
         transferred = self.unwatched.consume()
         if small_reads is None:

@@ -273,6 +273,7 @@ class Sampler:
             for watching in self._population.watched.values():
                 watching.traced.forget_open_files()
         traced = self._trace_samples
+        self._connections.record_files(traced, now_ns)
         reported = self._reported_trace_samples()
         samples.extend(reported)
         self._population.charge_others(traced, time.thread_time_ns() - used_ns)

@@ -1,12 +1,13 @@
 """Processes whose TCP connections are collected: those that train, and those that serve FUSE mounts.
 
-While nothing trains, neither sockets nor interface counters are read.
+While nothing trains, neither sockets nor interface counters are read; counters of clients also while files there are.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import time
 from collections.abc import Iterable, Mapping
 
@@ -20,13 +21,13 @@ from ckptprof_collectors.networks.unix_peers import find_peers
 from ckptprof_collectors.networks.wire_counters import WireReader
 from ckptprof_collectors.processes.fuse_daemons import FuseDaemons
 from ckptprof_collectors.processes.socket_owners import SocketOwners
-from ckptprof_collectors.samples import FuseDaemon
+from ckptprof_collectors.samples import FileActivity, FuseDaemon, Sample
 
 MAX_OWNERS = 64
 MIN_PAUSE_NS = 5_000_000_000  # after a search for the process behind a mount,
 SEARCH_SHARE = 0.002  # of a core; hosts have thousands of processes
-_PROGRESSION = 2  # factor from one pause to the next
 MAX_PAUSE_NS = 300_000_000_000
+_NEXT_SAVE_NS = 60_000_000_000
 
 
 class SocketOwnership:
@@ -50,9 +51,15 @@ class SocketOwnership:
                 self._mounts = collector
             elif isinstance(collector, RemoteClientReader):
                 self._clients = collector
-        self._next_ns = self._paid_ns = 0
+        self._next_ns = self._paid_ns = self._used_until_ns = 0
         self._pause_ns = MIN_PAUSE_NS
         self._unserved: set[tuple[int, int]] = set()
+
+    def record_files(self, samples: Iterable[Sample], now_ns: int) -> None:
+        """Record the files that a trace reports: who transfers them may train without a library that shows it."""
+        devices = {os.makedev(*device) for device in self._clients.devices} if self._clients is not None else ()
+        if devices and any(isinstance(one, FileActivity) and one.device in devices for one in samples):
+            self._used_until_ns = now_ns + _NEXT_SAVE_NS
 
     def follow(self, now_ns: int, watched: Mapping[int, WatchedProcess]) -> list[FuseDaemon]:
         """Update the training processes; return the FUSE daemons with their CPU and memory."""
@@ -60,7 +67,7 @@ class SocketOwnership:
         if self._wires is not None:
             self._wires.is_enabled = bool(training)
         if self._clients is not None and self._mounts is not None:
-            self._clients.is_enabled = bool(training)
+            self._clients.is_enabled = bool(training) or now_ns < self._used_until_ns
             self._clients.set_mounts(self._mounts.mounts)
         daemons: list[FuseDaemon] = []
         if self._has_tcp and training:
@@ -84,4 +91,4 @@ class SocketOwnership:
             self._daemons.find(unserved, watched.keys())
         self._paid_ns = now_ns + int((time.thread_time_ns() - start_ns) / SEARCH_SHARE)
         self._next_ns = now_ns + self._pause_ns
-        self._pause_ns = min(_PROGRESSION * self._pause_ns, MAX_PAUSE_NS)
+        self._pause_ns = min(2 * self._pause_ns, MAX_PAUSE_NS)

@@ -185,9 +185,8 @@ class ThreadSampling:
         samples += self._drop(now_ns, wanted)
         fresh = list(self._open(wanted))
         samples += self._sample_threads(now_ns, fresh)
-        due = [
-            thread for group in self._groups.values() for thread in group.followed.values() if _is_due(thread, now_ns)
-        ]
+        followed = (thread for group in self._groups.values() for thread in group.followed.values())
+        due = [one for one in followed if now_ns - one.last_ns >= (IDLE_INTERVAL_NS if one.word == "idle" else 1)]
         due.sort(key=lambda thread: thread.last_ns)
         capacity = max(0, self._allowance.left_ns(now_ns)) // self._cost_ns
         samples += self._sample_threads(now_ns, due[:capacity])
@@ -293,10 +292,6 @@ class ThreadSampling:
         samples = [sample for group in self._groups.values() for sample in self._close(now_ns, group)]
         self._groups.clear()
         return samples
-
-
-def _is_due(thread: _FollowedThread, now_ns: int) -> bool:
-    return now_ns - thread.last_ns >= IDLE_INTERVAL_NS if thread.word == "idle" else thread.last_ns != now_ns
 
 
 def ranks_of_same_jobs(bursting: Iterable[WatchedProcess], watched: dict[int, WatchedProcess]) -> list[WatchedProcess]:
