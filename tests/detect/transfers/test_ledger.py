@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from fractions import Fraction
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.detect.observed import history_of
@@ -71,17 +72,31 @@ def test_what_is_unexplained_is_what_all_of_it_leaves() -> None:
     assert len(set(told)) > 50
 
 
+def open_between(start_s: int, end_s: int, size: int) -> Transfer:
+    """Return a file of that size that the writer had open for so long."""
+    start, end = start_s * SECOND_NS, end_s * SECOND_NS
+    return Transfer(
+        process=WRITER, file=(8, start_s), writes=True, path=f"/run/{start_s}", first_ns=start, last_ns=end,
+        before_ns=start, size=size,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("label_s", "left_mb"), [(20, 0), (19, 0), (18, -64)])
+def test_pages_of_a_file_that_stays_open_are_of_no_other(label_s: int, left_mb: int) -> None:
+    """They were dirtied at once, and a late tick tells them up to a second before the file was born."""
+    at_ns = label_s * SECOND_NS
+    pages = [ProcessInterval(low, low + SECOND_NS // 2, dirtied_bytes=64 << 20) for low in (5 * SECOND_NS, at_ns)]
+    known = [open_between(5, 6, 64 << 20), open_between(20, 26, 64 << 20)]
+    ledger = Ledger({WRITER: history_of(pages, None, None, 1)}, FileOpenings(), known)
+
+    left = ledger.unexplained_written_bytes(WRITER, 8, 20 * SECOND_NS, 20 * SECOND_NS + 1)
+
+    assert left == left_mb << 20
+
+
 def test_a_log_that_is_open_all_the_time_hands_nothing_on_from_save_to_save() -> None:
     """What the save before wrote while it was open is no part of what this one leaves."""
     saves = [ProcessInterval(at * SECOND_NS, (at + 1) * SECOND_NS, new_written_bytes=64 << 20) for at in (10, 20)]
-
-    def open_between(start_s: int, end_s: int, size: int) -> Transfer:
-        start, end = start_s * SECOND_NS, end_s * SECOND_NS
-        return Transfer(
-            process=WRITER, file=(8, start_s), writes=True, path=f"/run/{start_s}", first_ns=start, last_ns=end,
-            before_ns=start, size=size,
-        )  # fmt: skip
-
     known = [open_between(10, 11, 64 << 20), open_between(20, 21, 64 << 20), open_between(1, 30, 200)]
     ledger = Ledger({WRITER: history_of(saves, None, None, 1)}, FileOpenings(), known)
 

@@ -188,13 +188,17 @@ class Ledger:
         Where pages of the device are counted, what it wrote into pipes or sockets is none of that.
         """
         known, history = self._of(process, writes=True), self._histories[process]
-        window = min(start_ns, end_ns) - STAMP_TOLERANCE_NS, end_ns + STAMP_TOLERANCE_NS
-        if self._shows_pages(device):
-            window = window[0] - CONCURRENT_NS, window[1]  # a late tick reads counters long after its own time
-            return history.dirtied_bytes(*window) - known.explained.between(window)
-        intervals = history.between(*window)
-        remaining = sum(max(0, one.new_written_bytes - known.explained.between(one[:2])) for one in intervals)
-        return min(remaining, known.excess_bytes(start_ns, end_ns, history.wrote_bytes))
+        low_ns, high_ns = min(start_ns, end_ns) - STAMP_TOLERANCE_NS, end_ns + STAMP_TOLERANCE_NS
+        if not self._shows_pages(device):
+            intervals = history.between(low_ns, high_ns)
+            remaining = sum(max(0, one.new_written_bytes - known.explained.between(one[:2])) for one in intervals)
+            return min(remaining, known.excess_bytes(start_ns, end_ns, history.wrote_bytes))
+
+        def dirtied(since_ns: int, until_ns: int) -> int:
+            return history.dirtied_bytes(since_ns - CONCURRENT_NS, until_ns)  # a late tick reads long after its time
+
+        remaining = dirtied(low_ns, high_ns) - known.explained.between((low_ns - CONCURRENT_NS, high_ns))
+        return min(remaining, known.excess_bytes(start_ns, end_ns, dirtied))
 
     def _shows_pages(self, device: int) -> bool:
         """Return True if the counters of processes show the pages of files on a device: not so in memory."""
