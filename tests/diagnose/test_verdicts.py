@@ -413,6 +413,16 @@ def test_many_small_files_are_metadata_and_few_are_not(level: Level) -> None:
     assert told(save(level, 9, measured(at, devices=under), **one)).limit is Limit.DEVICE
 
 
+@BOTH
+@pytest.mark.parametrize(("files", "limit"), [(1, Limit.SERVER), (8, Limit.SERVER), (40, Limit.METADATA)])
+def test_names_that_take_long_each_wait_for_what_stores_them(level: Level, files: int, limit: Limit) -> None:
+    """An NFS server whose disk flushes for 2 s: opening and renaming one file took 5 of 11 s."""
+    at = thread(level, 11, create=4, rename=4, sync=3)
+    of_it = {"files": files, "metadata": Metadata(created=files)}
+
+    assert told(save(level, 11, measured(at, mount=far(), links=(link(),)), **of_it)).limit is limit
+
+
 @pytest.mark.parametrize(("told_of", "limit"), [(1_399, Limit.METADATA), (20_000, Limit.PAGE_CACHE)])
 def test_files_that_the_trace_had_no_room_for_are_metadata_too(told_of: int, limit: Limit) -> None:
     """Of 20,000 files in 1.3 s it was told of 1,399: the rest of the time in the kernel was of the others."""

@@ -20,6 +20,7 @@ from ckptprof.diagnose.tolerances import (
     HARDLY_ANY,
     LARGELY,
     MEMORY_RATE,
+    MOMENT_SECONDS,
     MOST,
     NEARLY_ALL,
     SLIGHT,
@@ -102,18 +103,15 @@ def _files(context: CheckpointContext) -> float:
 
 def names(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Claim the time in file name operations; for many small files all time that is spent per file."""
-    context, spent, files = inputs.context, parts.of(*_NAMES), _files(inputs.context)
-    if spent <= 0:
-        return Claim(parts)
-    whole = parts.without(Part.QUEUED, Part.STARVED).total
-    claimed = OF_EACH_FILE if _many_small(context) and spent >= SLIGHT * whole else _NAMES
-    text = "creating and renaming" if context.is_save else "opening"
-    if context.is_save and parts.of(Part.METADATA) > MOST * spent:
-        text = "looking up"
-    if files >= MANY_FILES:
-        text = f"{text} {plural(int(files), 'file')} of {size(context.transferred_bytes / files)} each"
-    else:
-        text = f"{text} files"
+    context, slow, files = inputs.context, parts.of(Part.CREATE, Part.RENAME), _files(inputs.context)
+    if 0 < MOMENT_SECONDS * files <= slow >= parts.of(Part.METADATA):  # not their number: what stores them is slow
+        parts = parts.without(Part.CREATE, Part.RENAME).plus({Part.CLOSE: slow})
+    spent, whole = parts.of(*_NAMES), parts.without(Part.QUEUED, Part.STARVED).total
+    claimed = OF_EACH_FILE if _many_small(context) and spent > SLIGHT * whole else _NAMES
+    words = "looking up" if parts.of(Part.METADATA) > MOST * spent else "creating and renaming"
+    each = f" of {size(context.transferred_bytes / files)} each" if files >= MANY_FILES else ""
+    count = plural(int(files), "file") if each else "files"
+    text = f"{words if context.is_save else 'opening'} {count}{each}"
     return _claimed(parts.without(*claimed), Cause.NAMES, Limit.METADATA, parts.of(*claimed), text)
 
 
