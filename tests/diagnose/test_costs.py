@@ -70,9 +70,11 @@ def test_what_went_on_beside_training_is_not_stall() -> None:
 def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
     """Four saves of 20 s in 800 s are 10 %."""
     saves = [diagnose(one(begin), gpus=8) for begin in (0, 200, 400, 600)]
-    (job,) = job_costs(saves, 800.0)
+    (job,) = job_costs(saves)
     assert (job.count, job.stall_seconds, job.gpu_seconds) == (4, pytest.approx(80), pytest.approx(640))
     assert (job.share, job.exceeds_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
+    (ended,) = job_costs(saves, saves[0].start_ns + ns(700))
+    assert (job.run_seconds, ended.run_seconds) == (pytest.approx(800), pytest.approx(700))
     assert "above SNIA's 5 %" in (job.judgement or "")
     assert job.saves is not None
     assert job.restores is None

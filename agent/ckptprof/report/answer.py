@@ -42,7 +42,7 @@ def conclude(report: Report, others: Sequence[Checkpoint] = ()) -> ReportAnswer:
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
     from ckptprof.diagnose.job_costs import job_costs  # noqa: PLC0415 # see above
 
-    costs = job_costs(report.checkpoints)
+    costs = job_costs(report.checkpoints, report.watched.end_ns)
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})
