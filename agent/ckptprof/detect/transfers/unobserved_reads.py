@@ -49,9 +49,11 @@ def find_unobserved_reads(
         reader = _find_reader(opening, readers, world, ledger)
         if reader is None:
             continue
-        alike = _alike(opening, heard[max(0, number - FEW) : number + FEW + 1], reader, world)
-        unread = [one for one in alike if not _is_explained(one, known.of_file[one.file], openings)]
-        if _were_read(unread, readers, ledger):
+        near = (
+            one for one in heard[max(0, number - FEW) : number + FEW + 1]
+            if not _is_explained(one, known.of_file[one.file], openings)
+        )  # fmt: skip
+        if _were_read(_alike(opening, near, reader, world), readers, ledger):
             found.append(reader)
             known.add(reader)
             ledger.add(reader)
