@@ -140,7 +140,7 @@ class JobCost(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     count: int
-    run_seconds: float | None  # until its next checkpoint is due, or the recording ended
+    run_seconds: float | None  # until its next checkpoint is due, at most what was recorded
     stall_seconds: float | None
     background_seconds: float | None
     stalls_unknown: int  # checkpoints with an unknown stall

@@ -73,7 +73,7 @@ def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
     (job,) = job_costs(saves)
     assert (job.count, job.stall_seconds, job.gpu_seconds) == (4, pytest.approx(80), pytest.approx(640))
     assert (job.share, job.exceeds_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
-    (ended,) = job_costs(saves, saves[0].start_ns + ns(700))
+    (ended,) = job_costs(saves, 700.0)
     assert (job.run_seconds, ended.run_seconds) == (pytest.approx(800), pytest.approx(700))
     assert "above SNIA's 5 %" in (job.judgement or "")
     assert job.saves is not None

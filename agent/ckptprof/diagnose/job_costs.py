@@ -13,24 +13,24 @@ from ckptprof.units import GIB, NS
 from ckptprof.verdicts import DirectionCost, JobCost
 
 
-def job_costs(checkpoints: Sequence[Checkpoint], until_ns: int | None = None) -> tuple[JobCost, ...]:
+def job_costs(checkpoints: Sequence[Checkpoint], watched_seconds: float | None = None) -> tuple[JobCost, ...]:
     """Return the cost of each job's checkpoints, the highest first; copies do not count.
 
-    A run lasts from its first checkpoint until its next is due, or until the recording ended (`until_ns`).
+    A run lasts from its first checkpoint until its next is due, but no longer than was recorded (`watched_seconds`).
     """
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
         if one.kind is not Kind.COPY:
             jobs.setdefault(one.job, []).append(one)
-    found = [_job(job, mine, until_ns) for job, mine in jobs.items()]
+    found = [_job(job, mine, watched_seconds) for job, mine in jobs.items()]
     return tuple(sorted(found, key=lambda one: (-(one.stall_seconds or 0.0), one.job)))
 
 
-def _job(job: str, mine: list[Checkpoint], until_ns: int | None) -> JobCost:
+def _job(job: str, mine: list[Checkpoint], watched_seconds: float | None) -> JobCost:
     mine = sorted(mine, key=lambda one: one.start_ns)
     stalls = figures.of_all(mine, figures.stall_seconds)
     stall = sum(stalls) if stalls else None
-    run = _span(mine, stall, until_ns)
+    run = _span(mine, stall, watched_seconds)
     known, origin = _gpus(mine)
     share = min(1.0, stall / run) if stall is not None and run else None
     apart = figures.intervals_seconds(mine)
@@ -107,8 +107,8 @@ def _gpus(mine: Iterable[Checkpoint]) -> tuple[int | None, str | None]:
     return max(known, key=lambda pair: pair[0] or 0, default=(None, None))
 
 
-def _span(mine: list[Checkpoint], stall: float | None, until_ns: int | None) -> float | None:
-    """Return the time from the first checkpoint to when the next save is due, at the usual interval, or to the end.
+def _span(mine: list[Checkpoint], stall: float | None, watched_seconds: float | None) -> float | None:
+    """Return the time from the first checkpoint to when the next save is due, at the usual interval.
 
     To the end of the last save there would be four saves in three intervals. It is at least the stall, which may
     start before the first save. None for restores alone: they start a run, and are no evidence about the rest.
@@ -117,7 +117,7 @@ def _span(mine: list[Checkpoint], stall: float | None, until_ns: int | None) -> 
         return None
     ends_ns = [float(one.end_ns - mine[0].start_ns) for one in mine]
     if mine[-1].kind is Kind.SAVE and (apart := figures.intervals_seconds(mine)):
-        due_ns = mine[-1].start_ns + figures.median(apart) * NS
-        ends_ns.append((due_ns if until_ns is None else min(due_ns, until_ns)) - mine[0].start_ns)
+        due_ns = mine[-1].start_ns - mine[0].start_ns + figures.median(apart) * NS
+        ends_ns.append(due_ns if watched_seconds is None else min(due_ns, watched_seconds * NS))
     length = max(max(ends_ns) / NS, stall or 0.0)
     return length if length > 0 else None
