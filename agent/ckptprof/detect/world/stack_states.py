@@ -140,22 +140,30 @@ def _words(function: str) -> frozenset[str]:
     return frozenset(word.lower() for word in _WORD.findall(function))
 
 
+def _act_named(function: str) -> str | None:
+    return next((name for name, words in code_patterns.ACTS if _words(function) & words), None)
+
+
+def _act_of_file(file: str) -> str | None:
+    return next((name for name, files in code_patterns.ACT_FILES if files.search(file)), None)
+
+
 def classify_act(frames: tuple[Frame, ...]) -> str:
     """Classify what a writing thread does, by the innermost conclusive frame.
 
     pickle | crc | compress | copy | gather | write | sync | wait | other. Work in C shows as the Python function that
     called it.
     """
-    for depth, (function, file, _) in enumerate(frames[:_INNERMOST_FRAMES]):
+    innermost = frames[:_INNERMOST_FRAMES]
+    for depth, (function, file, _) in enumerate(innermost):
         if code_patterns.GATHERS.search(file):
             return "gather"
-        words = _words(function)
-        act_name = next((name for name, words_of_act in code_patterns.ACTS if words & words_of_act), None)
-        if act_name is not None:
-            return act_name
-        act_name = next((name for name, words_of_act in code_patterns.ACT_FILES if words_of_act.search(file)), None)
-        if act_name is not None and (
-            act_name != "wait" or not depth
-        ):  # threading.py is at the bottom of every thread's stack
-            return act_name
+        act = _act_named(function)
+        if act == "write" and any("compress" in (_act_named(of), _act_of_file(at)) for of, at, _ in innermost[depth:]):
+            return "compress"  # it takes most of the CPU time of such a write
+        if act is not None:
+            return act
+        act = _act_of_file(file)
+        if act is not None and (act != "wait" or not depth):  # threading.py is at the bottom of every thread's stack
+            return act
     return "other"
