@@ -102,6 +102,7 @@ def test_a_look_does_not_stop_its_target() -> None:
 PROFILED = f"""
 import time
 def train():
+    print(flush=True)
     open({{gate!r}}).read()
 def save():
     print(time.monotonic_ns(), flush=True)
@@ -118,6 +119,7 @@ def test_a_profile_shows_when_a_thread_went_on_to_another_line(tmp_path: Path) -
     script = PROFILED.format(gate=str(tmp_path / "gate"))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
+        child.stdout.readline()
         profiler, process = StackSampler(PROGRAM, PROFILE), Process(KernelFs(), child.pid)
 
         def profiled() -> list[python_stacks.StackSample]:

@@ -17,7 +17,7 @@ _NS = 1_000_000_000
 
 
 def _drawn(checkpoints: tuple[Checkpoint, ...], width: int = 110, gaps: tuple[Gap, ...] = ()) -> list[str]:
-    watched = Watched(start_ns=checkpoints[0].start_ns, end_ns=checkpoints[-1].end_ns, gaps=gaps)
+    watched = Watched(start_ns=checkpoints[0].start_ns, end_ns=checkpoints[-1].end_ns + 3600 * _NS, gaps=gaps)
     report = Report(host="h", watched=watched, checkpoints=checkpoints)
     return overview.lines(report, answer.conclude(report).costs, ("", ""), width, 10, colour=False)
 
