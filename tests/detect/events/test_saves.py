@@ -9,7 +9,7 @@ import pytest
 from tests.detect.stage import MIB, MONOTONIC_NS, NUMPY, SAFETENSORS, SECOND_NS, TORCH_ZIP, Stage, changed, play
 from tests.detect.tracer import mono
 
-from ckptprof.model import Checkpoint, Kind
+from ckptprof.model import Checkpoint, Kind, Status
 from ckptprof_collectors.samples import FileEvent, FileFact, FileScan, OpenFile
 
 
@@ -431,6 +431,50 @@ def test_a_file_that_is_written_elsewhere_and_renamed_is_followed() -> None:
 
     assert [(one.path, one.step) for one in saves] == [(f"/run/epoch=0-step={step}.ckpt", step) for step in (1, 2, 3)]
     assert all("renamed" in {reason.name for reason in one.evidence} for one in saves)
+
+
+@pytest.mark.parametrize(
+    ("how", "waited_s", "trace"),
+    [
+        ("renamed", 1.8, False),
+        ("renamed", 6.0, False),
+        ("linked", 1.8, False),
+        ("linked", 1.8, True),
+        ("unobserved", 1.8, False),
+    ],
+)
+def test_a_save_ends_as_its_file_gets_its_name(how: str, waited_s: float, *, trace: bool) -> None:
+    """A check of the file runs before; where the name was not observed, a limitation says what is missing."""
+    stage = Stage(facts=False, trace=trace)
+    move = stage.write(stage.process(), "/ckpt/step_7.pt.tmp", 2.0, 0.5, 300 * MIB)
+    at_s, fact, name = move.closed_s + waited_s, stage.fact(move, 3.0), "/ckpt/step_7.pt"
+    observed = {
+        "renamed": FileEvent(mono(at_s), "renamed", 2049, move.inode, move.bytes, name),
+        "linked": msgspec.structs.replace(fact, path=name, changed_ns=stage.wall(at_s)),
+        "unobserved": msgspec.structs.replace(fact, is_missing=True),
+    }
+    stage.extra.append((at_s + 0.01, observed[how]))
+
+    (save,) = stage.play(30)
+
+    until_s = 2.5 if how == "unobserved" else at_s
+    assert edges_s(stage, save)[1] == pytest.approx(until_s, abs=0.05)
+    assert save.stall_ns == pytest.approx(SECOND_NS * (until_s - 2.0), rel=0.1)
+    assert save.status is Status.COMPLETE
+    assert any("rename" in one for one in save.limitations) is (how == "unobserved")
+
+
+def test_a_save_ends_with_its_marker_also_after_a_child_that_was_waited_for() -> None:
+    """Polled, the counters of the one who waits may be those of the child: of a marker nobody asks them."""
+    stage = Stage()
+    trainer = stage.process(runtimes=("numpy",), busy=0.0)
+    stage.process(200, born_s=2.6, exit_s=4.0, parent_pid=100, comm="check", program="check", runtimes=())
+    stage.write(trainer, "/ckpt/step_5/model.npy", 2.0, 0.5, 100 * MIB, magic=NUMPY)
+    stage.write(trainer, "/ckpt/latest", 4.02, 0.01, 8, magic=None, seen_open=False)
+
+    (save,) = stage.play(20)
+
+    assert (save.files, edges_s(stage, save)) == (2, pytest.approx((2.0, 4.03), abs=0.05))
 
 
 def test_a_number_in_a_hidden_folder_is_no_step_of_a_file_that_is_moved_out_of_it() -> None:

@@ -98,6 +98,8 @@ def _sent_limitations(candidate: Candidate) -> Iterator[str]:
 
 def _file_limitations(candidate: Candidate, files: int) -> Iterator[str]:
     files_text = "1 file" if files == 1 else f"{files} files"
+    if candidate.writes and candidate.is_unnamed:
+        yield "what training waited for after the last byte: no rename of its files was observed"
     if credited := sum(part.is_credited for part in candidate.parts):
         yield (
             f"{credited} of {files_text}: not open at any tick; found by the times in the folder, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ckptprof.detect.tolerances import FEW, HEADER_BYTES, WHOLE_SHARE
+from ckptprof.detect.tolerances import FEW, HEADER_BYTES, LITTLE_SHARE, WHOLE_SHARE
 from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 
@@ -76,6 +76,11 @@ class Candidate:
     def step(self) -> int | None:
         """The training step in its names; None if they disagree."""
         return next(iter(self.steps)) if len(self.steps) == 1 else None
+
+    @property
+    def is_unnamed(self) -> bool:
+        """A large file of it has a temporary name."""
+        return any(part.temporary and part.bytes >= LITTLE_SHARE * self.bytes for part in self.parts)
 
     @property
     def is_sent(self) -> bool:

@@ -101,13 +101,13 @@ class EventContext:
         return own or self.processes
 
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
-        """Return the trainer above a process, if it wrote as much to no file at that time, and the process read it."""
-        trainer, span = self.world.trainer_above(process), (self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS)
-        if trainer is None:
-            return None
+        """Return who started a process, if it wrote as much to no file at that time, and the process read it."""
         asked, own = self.known.bytes_outside_files, {part.file for part in self.parts}
-        piped = (asked(one, span, writes=one == trainer, but=own) for one in (trainer, process))
-        return trainer if min(piped) >= MOST_SHARE * self.bytes else None
+        span, least_bytes = (self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS), MOST_SHARE * self.bytes
+        above = self.world.starters(process)
+        if not above or asked(process, span, writes=False, but=own) < least_bytes:
+            return None
+        return next((one for one in above if asked(one, span, writes=True, but=own) >= least_bytes), None)
 
     @cached_property
     def own_files(self) -> set[FileKey]:

@@ -73,9 +73,9 @@ class CandidateGatherer:
         transferred: dict[_Owner, _BothDirections] = {}
         estimated = {id(one): one for one in transfers if self._estimates.estimate(one)}
         self._estimates.divide_shared_files([one for one in estimated.values() if one.writes])
-        for transfer in estimated.values():
+        for transfer in filter(lambda one: one.bytes, estimated.values()):
             transferred.setdefault(self._owner_of(transfer, owners), ([], []))[not transfer.writes].append(transfer)
-        return transferred, [one for one in transfers if id(one) not in estimated]
+        return transferred, [one for one in transfers if id(one) not in estimated or not one.bytes]
 
     def _candidates(self, transferred: dict[_Owner, _BothDirections]) -> list[Candidate]:
         found: list[Candidate] = []
@@ -197,7 +197,7 @@ class CandidateGatherer:
         return quiet_ns >= candidate.patience_ns and not self._is_in_use(candidate, now_ns)
 
     def _is_in_use(self, candidate: Candidate, now_ns: int) -> bool:
-        """Return True while readers build memory from it, or a writer waits for them: the stall is not known yet."""
+        """Return True while readers build memory from it, or a writer waits for a child: the stall is not known yet."""
         start_ns, end_ns, world = candidate.start_ns, candidate.end_ns, self._world
         if now_ns - end_ns >= PATIENCE_NS:
             return False
@@ -206,7 +206,7 @@ class CandidateGatherer:
             if not any(world.threads.child_waits(one, now_ns - CONCURRENT_NS, now_ns) for one in own[:FEW]):
                 return False
             others = (one for one in world.histories if self._jobs.job_of(one) == candidate.job and one not in own)
-            return any(self._recent.readings_of(one, files, (end_ns, now_ns)) for one in others)
+            return candidate.is_unnamed or any(self._recent.readings_of(one, files, (end_ns, now_ns)) for one in others)
         memories = (world.usage.memory_changes(process, end_ns, now_ns) for process in candidate.processes)
         built = (find_build_after(changes, start_ns, end_ns, candidate.bytes) for changes in memories)
         return any(span is not None and now_ns - span[1] <= pause_limit_ns(span[1] - end_ns) for span in built)
@@ -234,7 +234,7 @@ class CandidateGatherer:
             ended=all_exited,
             writes=candidate.writes,
             lacks_ranks=not all_exited and not complete and self._is_missing_ranks(candidate),
-            lacks_files=(is_step_folder and not complete) or any(part.temporary for part in candidate.parts),
+            lacks_files=(is_step_folder and not complete) or candidate.is_unnamed,
             second_copy_ns=second_copy_gap_ns(candidate) if may_be_written_twice(candidate) else 0,
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
     BIRTH_TOLERANCE_NS,
+    COMMIT_NS,
     LITTLE_SHARE,
     MOST_SHARE,
     NEARBY_NS,
@@ -75,7 +76,8 @@ def estimate_write_edges(
         if fact.changed_ns != fact.modified_ns and end <= changed <= transfer.fact_at_ns + STAMP_TOLERANCE_NS:
             end = changed  # it was renamed
         end = _sync_end_ns(transfer, history, end, synced, threads)
-    return start, max(start, end)
+    named = transfer.heard_name_ns or end
+    return start, max(start, named if end <= named <= end + COMMIT_NS else end)
 
 
 def _birth_bounds(transfer: Transfer, start: int, latest: int, birth: int | None) -> ValueBounds:

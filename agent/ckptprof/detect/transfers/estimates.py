@@ -45,7 +45,7 @@ from ckptprof.detect.transfers.recent_files import RecentTransfers, grown_span
 from ckptprof.detect.transfers.staging import merge_staging_files
 from ckptprof.detect.transfers.transferred_bytes import estimate_bytes, leaping_read_bytes, mapped_openings
 from ckptprof.detect.world.keys import FileKey, ProcessKey
-from ckptprof.detect.world.process_counters import ProcessHistory, ProcessInterval
+from ckptprof.detect.world.process_counters import ProcessInterval
 from ckptprof.detect.world.spans import OverlapWeights, Span
 from ckptprof.detect.world.world import World
 from ckptprof.frameworks.file_formats import COMPRESSED, identify_format
@@ -105,8 +105,8 @@ class TransferEstimates:
         if state is not None and state == transfer.estimate_inputs:
             transfer.set_estimate(transfer.estimate)
         else:
-            is_counted = isinstance(transfer, TracedTransfer)
-            transfer.update_name(state, in_temporary=is_in_temporary(transfer.folder) if is_counted else None)
+            is_counted = isinstance(transfer, TracedTransfer)  # polling may miss the rename of a folder
+            transfer.update_name(state, in_temporary=is_counted and is_in_temporary(transfer.folder))
             if is_no_checkpoint(transfer):
                 return False
             if isinstance(transfer, TracedTransfer):
@@ -253,25 +253,42 @@ class TransferEstimates:
     def divide_shared_files(self, written: list[Transfer]) -> None:
         """Give each process that filled one file the bytes it wrote, if their counters add up to the file.
 
-        Polled only. A file born in that time seems to be written whole by each of them; or one opened it for another,
-        and wrote into a pipe, which dirties no page.
+        Polled only. A file born in that time seems to be written whole by each of them; nothing is left to one that
+        opened it for its child.
         """
         untangle(written)
         by_file: dict[FileKey, list[Transfer]] = {}
         for transfer in written:
             if transfer.operations is None and not transfer.is_open and not transfer.is_mapped:
                 by_file.setdefault(transfer.file, []).append(transfer)
-        for own in by_file.values():
-            if len({transfer.process for transfer in own}) < 2:
+        shared = (every for every in by_file.values() if len({transfer.process for transfer in every}) > 1)
+        for every in shared:
+            own = [one for one in every if not self._only_opened(one, every)]
+            for opener in (one for one in every if one not in own):
+                opener.subtract_bytes(opener.bytes)
+            if len(own) < 2:
                 continue
             size = max(transfer.stored_size for transfer in own)
-            for count in (ProcessHistory.wrote_bytes, ProcessHistory.dirtied_bytes):
-                spans = ((self._world.histories[one.process], one.start_ns, one.end_ns) for one in own)
-                by_each = [count(history, low_ns, high_ns + STAMP_TOLERANCE_NS) for history, low_ns, high_ns in spans]
-                if sum(by_each) >= WHOLE_SHARE * size and is_similar_size(sum(by_each), size):
-                    for transfer, written_bytes in zip(own, by_each, strict=True):
-                        transfer.subtract_bytes(max(0, transfer.bytes - max(1, written_bytes)))
-                    break
+            spans = ((self._world.histories[one.process], one.start_ns, one.end_ns) for one in own)
+            by_each = [history.wrote_bytes(low_ns, high_ns + STAMP_TOLERANCE_NS) for history, low_ns, high_ns in spans]
+            if sum(by_each) >= WHOLE_SHARE * size and is_similar_size(sum(by_each), size):
+                for transfer, written_bytes in zip(own, by_each, strict=True):
+                    transfer.subtract_bytes(max(0, transfer.bytes - max(1, written_bytes)))
+
+    def _only_opened(self, opener: Transfer, every: list[Transfer]) -> bool:
+        """Return True if a process opened a file for a child of it, and dirtied no page until that exited.
+
+        What it wrote went into a pipe; its counters rise by the child's last bytes.
+        """
+        histories, parent = self._world.histories, self._world.jobs.parent
+        children = [one for one in every if one.process != opener.process and parent(one.process) == opener.process]
+        dirtied = (histories[one.process].dirtied_bytes(one.start_ns, one.end_ns) for one in children)
+        if not children or sum(dirtied) < LITTLE_SHARE * opener.stored_size:
+            return False
+        history = histories[opener.process]
+        around = history.between(opener.start_ns, opener.end_ns)
+        alone = (one for one in around if not history.had_child_exit(one.start_ns, one.end_ns))
+        return sum(one.dirtied_bytes for one in alone) < SIGNIFICANT_BYTES
 
     def limit_reads(self, read: list[Transfer]) -> None:
         """Remove bytes that a process cannot have read: its counters show less in all.

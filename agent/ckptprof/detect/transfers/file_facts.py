@@ -263,7 +263,7 @@ class FileFacts:
             since = [transfer for transfer in written if not _predates(fact, transfer, clock)]
             if written and not (since and self._is_rewritten(at_ns, fact, since[-1])):
                 if since and not (since[-1].fact and _is_emptied(since[-1], at_ns, fact, by_open.get(key, ()))):
-                    _apply_fact(since[-1], at_ns, fact)
+                    _apply_fact(since[-1], at_ns, fact, clock)
                 self._applied[_write_state_hash(key, fact)] = None
             elif key in by_open:
                 continue  # its transfer is open: retain the fact
@@ -423,7 +423,7 @@ def _is_linked_since(fact: FileFact, known: FileFact) -> bool:
     return same and fact.changed_ns - known.changed_ns > CONCURRENT_NS
 
 
-def _apply_fact(transfer: Transfer, at_ns: int, fact: FileFact) -> None:
+def _apply_fact(transfer: Transfer, at_ns: int, fact: FileFact, clock: RecordingClock) -> None:
     if transfer.fact is not None and _is_linked_since(fact, transfer.fact):
         fact = msgspec.structs.replace(fact, changed_ns=transfer.fact.changed_ns)
     if at_ns < transfer.last_ns and fact.size < transfer.size:  # inspected while it grew, and not since
@@ -436,4 +436,4 @@ def _apply_fact(transfer: Transfer, at_ns: int, fact: FileFact) -> None:
     if isinstance(transfer, TracedTransfer) and is_temporary(fact.path) > is_temporary(transfer.path):
         return
     if fact.path != transfer.path:
-        transfer.rename(fact.path)
+        transfer.rename(fact.path, clock.mono(fact.changed_ns) if fact.changed_ns > fact.modified_ns else None)

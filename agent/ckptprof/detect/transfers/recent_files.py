@@ -126,7 +126,7 @@ class Removal(NamedTuple):
     process: ProcessKey
     shape: str
     duration_ns: int | None = None  # in the call; None: it was not timed
-    is_guessed: bool = False  # its folder
+    is_guessed: bool = False  # its folder, or that it was not renamed
 
 
 class Removals(Bounded[str, Removal]):
@@ -147,7 +147,7 @@ class Removals(Bounded[str, Removal]):
             self.version += 1
 
     def removed_ns(self, path: str, since_ns: int) -> int | None:
-        """Return when a path was deleted after `since_ns`; None: it was not, or its folder is a guess."""
+        """Return when a path was deleted after `since_ns`; None: it was not, or that is a guess."""
         removal = self.get(path)
         return None if removal is None or removal.is_guessed or removal.at_ns <= since_ns else removal.at_ns
 

@@ -10,6 +10,7 @@ from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
+from ckptprof.detect.transfers.observed.file_events import is_moved_away, is_temporary
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
@@ -75,8 +76,8 @@ class TransferTracker:
         for fact in samples.by_kind(FileFact):
             self.writeback.record(at_ns, fact)
             self.facts.record(at_ns, fact)
-            if fact.is_missing and not self._is_traced:
-                self.removals.record(at_ns, fact.path)
+            if fact.is_missing and not self._is_traced:  # a temporary name goes with a rename, too
+                self.removals.record(at_ns, fact.path, is_guessed=is_temporary(fact.path))
 
     def _ingest_events(self, events: Sequence[FileEvent]) -> None:
         """Ingest events of watched folders; a file is followed into one, under any earlier name.
@@ -97,8 +98,9 @@ class TransferTracker:
         for event in renamed:
             step = parse_name(event.path).step
             for transfer in written[event.device, event.inode]:
-                if transfer.path != event.path and not _is_of_other_step(transfer.path, step):
-                    transfer.rename(event.path)
+                is_other = _is_of_other_step(transfer.path, step) or is_moved_away(transfer, event.at_ns)
+                if transfer.path != event.path and not is_other:
+                    transfer.rename(event.path, event.at_ns)
 
     def update(self, now_ns: int) -> None:
         """Update waiting and open transfers."""

@@ -74,7 +74,7 @@ def find_unobserved_write(
     if not fact.size or _is_database(fact) or any(one.writes for one in nearby):
         return None  # or its writer is known
     for process in _possible_writers(fact, requesters, world):
-        if not (world.trains([process]) and world.trains(list(requesters))):
+        if not (parse_name(fact.path).commit or (world.trains([process]) and world.trains(list(requesters)))):
             history = world.histories[process]
             birth, modified = _write_span(history, fact, world, ended_ns)
             if history.had_child_exit(min(birth, modified) - STAMP_TOLERANCE_NS, modified + CONCURRENT_NS):

@@ -178,11 +178,15 @@ class World:
             self.jobs.is_tool(process)
         )
 
-    def trainer_above(self, process: ProcessKey) -> ProcessKey | None:
-        """Find the nearest process that started it, may save and is no tool; None: none is known."""
+    def starters(self, process: ProcessKey) -> list[ProcessKey]:
+        """List the processes that started it, the nearest first, without tools."""
         info = self.jobs.info(process)
         above = map(key_of, self.jobs.ancestors(info)[1:] if info is not None else ())
-        return next((one for one in above if self.may_save(one) and not self.jobs.is_tool(one)), None)
+        return [one for one in above if not self.jobs.is_tool(one)]
+
+    def trainer_above(self, process: ProcessKey) -> ProcessKey | None:
+        """Find the nearest process that started it, may save and is no tool; None: none is known."""
+        return next(filter(self.may_save, self.starters(process)), None)
 
     def programs(self, processes: list[ProcessKey]) -> frozenset[str]:
         """Programs that they run, as far as described."""

@@ -29,7 +29,6 @@ class TracedTransfer(Transfer):
     created_ns: int | None = None  # the file's creation, or the start of the open that truncated it
     emptied_ns: int | None = None  # end of the open that truncated it, if it existed before
     closing_ns: int | None = None  # start of close(2), if timed: NFS, FUSE and S3 send the data there
-    name_given_ns: int | None = None
     syncs: Sequence[tuple[int, int]] = ()  # (start, end) of the last ones by its own process
     other_syncs: Sequence[tuple[int, int]] = ()  # by other processes: it had ended before, and was durable then
     storing_error: int | None = None  # errno of a sync or a close of it
@@ -96,10 +95,10 @@ class TracedTransfer(Transfer):
         if polled.fact is not None and polled.fact_at_ns >= self.fact_at_ns:
             self.fact, self.fact_at_ns = polled.fact, polled.fact_at_ns
 
-    def rename(self, path: str) -> None:
+    def rename(self, path: str, at_ns: int | None = None) -> None:
         """Set the new name of its file, or the first known one."""
         earlier_path = self.earlier_path if not self.path.startswith("/") else self.path
-        Transfer.rename(self, path)
+        Transfer.rename(self, path, self.name_given_ns or at_ns)
         self.earlier_path = earlier_path
         self.version += 1
 

@@ -71,6 +71,7 @@ class Transfer:
     fact: FileFact | None = None
     fact_at_ns: int = 0
     earlier_path: str | None = None  # the temporary name under which it was written
+    name_given_ns: int | None = None  # when its file got its last name, by an event
     is_size_reported: bool = True  # by its file system, else the bytes that its process wrote in that time
     # Estimated, again in each round that it waits.
     name: FileName = _NO_NAME  # parsed from its path
@@ -102,9 +103,9 @@ class Transfer:
             self.extend_back_to(self.before_truncation)
         self.before_truncation = None
 
-    def rename(self, path: str) -> None:
-        """Set the new name of its file."""
-        self.earlier_path, self.path = self.path, path
+    def rename(self, path: str, at_ns: int | None = None) -> None:
+        """Set the new name of its file; `at_ns`: when it got that, by an event."""
+        self.earlier_path, self.path, self.name_given_ns = self.path, path, at_ns
 
     def set_closing(self, at_ns: int, size: int) -> None:
         """Set when its file was closed and how large it was then, unless known: a file may be deleted since."""
@@ -124,11 +125,11 @@ class Transfer:
         self.staging_file, self.stands_for = None, ()
         self.is_open = self.is_awaited = is_open
 
-    def update_name(self, inputs: int | None, *, in_temporary: bool | None = None) -> None:
+    def update_name(self, inputs: int | None, *, in_temporary: bool = False) -> None:
         """Parse its path; `inputs`: of the estimate that follows; `in_temporary`: in a temporary folder."""
         if self.path != self.name_path:  # parsed once per path
             self.name, self.name_path = parse_name(self.path), self.path
-        self.temporary = in_temporary is not None and (in_temporary or self.name.temporary)
+        self.temporary = in_temporary or self.name.temporary
         self.estimate_inputs, self.estimate = inputs, NO_ESTIMATE
 
     def set_estimate(self, estimate: TransferEstimate) -> None:
@@ -291,11 +292,17 @@ class Transfer:
         return modified_ns if self.start_ns <= modified_ns <= self.end_ns else self.end_ns
 
     def renamed_ns(self, clock: RecordingClock) -> int | None:
-        """Return when the file got its last name, by its stamps."""
-        if self.earlier_path is None or self.fact is None:
+        """Return when the file got its last name: by its stamps if it was inspected since, else by an event."""
+        changed_ns = clock.mono(self.fact.changed_ns) if self.fact is not None else None
+        named_ns = self.heard_name_ns or changed_ns
+        if self.earlier_path is None or named_ns is None:
             return None
-        changed_ns = clock.mono(self.fact.changed_ns)
-        return changed_ns if self.start_ns <= changed_ns <= self.end_ns + COMMIT_NS else None
+        return named_ns if self.start_ns <= named_ns <= self.end_ns + COMMIT_NS else None
+
+    @property
+    def heard_name_ns(self) -> int | None:
+        """When its file got its last name, by an event; None if it was inspected since: its stamps are more exact."""
+        return None if self.fact is not None and self.fact.path == self.path else self.name_given_ns
 
     @property
     def synced_ns(self) -> int | None:
