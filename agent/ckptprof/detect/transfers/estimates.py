@@ -263,9 +263,7 @@ class TransferEstimates:
                 by_file.setdefault(transfer.file, []).append(transfer)
         shared = (every for every in by_file.values() if len({transfer.process for transfer in every}) > 1)
         for every in shared:
-            own = [one for one in every if not self._only_opened(one, every)]
-            for opener in (one for one in every if one not in own):
-                opener.subtract_bytes(opener.bytes)
+            own = [one for one in every if not self._opened_for_child(one, every)]
             if len(own) < 2:
                 continue
             size = max(transfer.stored_size for transfer in own)
@@ -275,20 +273,21 @@ class TransferEstimates:
                 for transfer, written_bytes in zip(own, by_each, strict=True):
                     transfer.subtract_bytes(max(0, transfer.bytes - max(1, written_bytes)))
 
-    def _only_opened(self, opener: Transfer, every: list[Transfer]) -> bool:
-        """Return True if a process opened a file for a child of it, and dirtied no page until that exited.
+    def _opened_for_child(self, opener: Transfer, every: list[Transfer]) -> bool:
+        """Return True, and leave it nothing, if it dirtied no page until the child exited for which it opened the file.
 
         What it wrote went into a pipe; its counters rise by the child's last bytes.
         """
-        histories, parent = self._world.histories, self._world.jobs.parent
+        history, parent = self._world.histories[opener.process], self._world.jobs.parent
         children = [one for one in every if one.process != opener.process and parent(one.process) == opener.process]
-        dirtied = (histories[one.process].dirtied_bytes(one.start_ns, one.end_ns) for one in children)
-        if not children or sum(dirtied) < LITTLE_SHARE * opener.stored_size:
+        dirtied = (self._world.histories[one.process].dirtied_bytes(one.start_ns, one.end_ns) for one in children)
+        around = history.between(opener.start_ns, opener.end_ns) if children else ()
+        alone = (one.dirtied_bytes for one in around if not history.had_child_exit(one.start_ns, one.end_ns))
+        if not children or sum(dirtied) < LITTLE_SHARE * opener.stored_size or sum(alone) >= SIGNIFICANT_BYTES:
             return False
-        history = histories[opener.process]
-        around = history.between(opener.start_ns, opener.end_ns)
-        alone = (one for one in around if not history.had_child_exit(one.start_ns, one.end_ns))
-        return sum(one.dirtied_bytes for one in alone) < SIGNIFICANT_BYTES
+        opener.subtract_bytes(opener.bytes)
+        children[-1].extend_back_to(opener)
+        return True
 
     def limit_reads(self, read: list[Transfer]) -> None:
         """Remove bytes that a process cannot have read: its counters show less in all.
