@@ -58,13 +58,9 @@ def deletion_after(world: World, processes: Iterable[ProcessKey], end_ns: int, u
     `until_ns` is the latest end of a call in it.
     """
     span = end_ns, until_ns
-    rows = [_traced_deletion(world, one, *span) or _sampled_deletion(world, one, *span) for one in processes]
+    traced = [(one, world.calls.deletion_span(one, *span, AT_ONCE_NS)) for one in processes]
+    rows = [DeletionRun(*row, is_traced=True) if row else _sampled_deletion(world, one, *span) for one, row in traced]
     return max((row for row in rows if row is not None), key=lambda row: row.end_ns, default=None)
-
-
-def _traced_deletion(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> DeletionRun | None:
-    row = world.calls.deletion_span(process, end_ns, until_ns, AT_ONCE_NS)
-    return None if row is None else DeletionRun(*row, is_traced=True)
 
 
 def _sampled_deletion(world: World, process: ProcessKey, end_ns: int, until_ns: int) -> DeletionRun | None:

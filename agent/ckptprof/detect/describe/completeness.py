@@ -106,7 +106,8 @@ def _missing_data_reasons(
     if not all_exited:
         return
     ended_ns = max((known.world.ended.get(process, 0) for process in candidate.processes), default=0)
-    temporary_parts = [part for part in final_parts if is_temporary(part.path) and part.retained_its_name(ended_ns)]
+    followed = [one for one in final_parts if one.operations is not None or one.was_inspected_after(ended_ns)]
+    temporary_parts = [part for part in followed if is_temporary(part.path)]
     if temporary_parts and not earlier:  # a temporary name lasted until its writers exited
         yield f"{temporary_parts[0].file_name} never got its final name"
     if (
@@ -173,8 +174,7 @@ def _truncated_files(candidate: Candidate, known: Knowledge) -> Iterator[str]:
         if volume and volume[1] in first_stems and stems[volume[1]] > 1:
             continue
         ended_ns = known.world.ended.get(part.process)
-        was_polled_later = part.fact_at_ns - part.active_ns >= COUNTER_LAG_NS or part.was_inspected_after(ended_ns)
-        if was_polled_later:
+        if part.fact_at_ns - part.active_ns >= COUNTER_LAG_NS or part.was_inspected_after(ended_ns):
             yield f"{part.file_name} ends before its format does"
 
 

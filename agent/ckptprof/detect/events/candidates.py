@@ -69,7 +69,9 @@ class Candidate:
             # ranks that fill one file in turn start further on
             from_start = part.offset_range is None or part.offset_range[0] == 0
             if process == part.process or (earlier.end_ns <= part.start_ns and from_start):
-                return part.bytes * _AMENDMENT_FACTOR > earlier.bytes and not _is_manifest_update(earlier, part)
+                in_step = part.name.is_certain and part.name.step is not None
+                is_manifest = in_step and max(earlier.bytes, part.bytes) <= HEADER_BYTES  # rewritten as others arrive
+                return part.bytes * _AMENDMENT_FACTOR > earlier.bytes and not is_manifest
         return False
 
     @property
@@ -118,9 +120,3 @@ def _overlaps_earlier(earlier: Transfer, later: Transfer) -> bool:
         return False  # only the header was read
     one, other = earlier.offset_range, later.offset_range
     return one is None or other is None or (one[1] > other[0] and other[1] > one[0])
-
-
-def _is_manifest_update(earlier: Transfer, later: Transfer) -> bool:
-    """Recognise a small file in a step's folder: a manifest is rewritten as the others arrive."""
-    in_step = later.name.is_certain and later.name.step is not None
-    return in_step and max(earlier.bytes, later.bytes) <= HEADER_BYTES

@@ -103,11 +103,12 @@ class EventContext:
     def _pipe_source(self, process: ProcessKey) -> ProcessKey | None:
         """Return who started a process, if it wrote as much to no file at that time, and the process read it."""
         asked, own = self.known.bytes_outside_files, {part.file for part in self.parts}
-        span, least_bytes = (self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS), MOST_SHARE * self.bytes
-        above = self.world.starters(process)
-        if not above or asked(process, span, writes=False, but=own) < least_bytes:
-            return None
-        return next((one for one in above if asked(one, span, writes=True, but=own) >= least_bytes), None)
+        span = self.start_ns - CONCURRENT_NS, self.end_ns + AT_ONCE_NS
+        for maker in self.world.starters(process):
+            piped = (asked(one, span, writes=one == maker, but=own) for one in (maker, process))
+            if min(piped) >= MOST_SHARE * self.bytes:
+                return maker
+        return None
 
     @cached_property
     def own_files(self) -> set[FileKey]:

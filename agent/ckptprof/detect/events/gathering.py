@@ -150,7 +150,7 @@ class CandidateGatherer:
 
     def _waiting_trainer(self, transfer: Transfer) -> ProcessKey | None:
         """Find the trainer that started a tool and hardly ran while that transferred: it waits for it."""
-        trainer = self._world.trainer_above(transfer.process)
+        trainer = next(filter(self._world.may_save, self._world.starters(transfer.process)), None)
         ran = None if trainer is None else self._world.trainers.running_share(trainer, *transfer.data_span)
         return trainer if ran is not None and ran <= LITTLE_SHARE else None
 

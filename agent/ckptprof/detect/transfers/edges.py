@@ -76,7 +76,7 @@ def estimate_write_edges(
         if fact.changed_ns != fact.modified_ns and end <= changed <= transfer.fact_at_ns + STAMP_TOLERANCE_NS:
             end = changed  # it was renamed
         end = _sync_end_ns(transfer, history, end, synced, threads)
-    named = transfer.heard_name_ns or end
+    named = transfer.name_given_ns or end
     return start, max(start, named if end <= named <= end + COMMIT_NS else end)
 
 

@@ -253,18 +253,16 @@ class TransferEstimates:
     def divide_shared_files(self, written: list[Transfer]) -> None:
         """Give each process that filled one file the bytes it wrote, if their counters add up to the file.
 
-        Polled only. A file born in that time seems to be written whole by each of them; nothing is left to one that
-        opened it for its child.
+        Polled only. A file born in that time seems to be written whole by each of them.
         """
         untangle(written)
         by_file: dict[FileKey, list[Transfer]] = {}
         for transfer in written:
             if transfer.operations is None and not transfer.is_open and not transfer.is_mapped:
                 by_file.setdefault(transfer.file, []).append(transfer)
-        shared = (every for every in by_file.values() if len({transfer.process for transfer in every}) > 1)
-        for every in shared:
+        for every in by_file.values():
             own = [one for one in every if not self._opened_for_child(one, every)]
-            if len(own) < 2:
+            if len({transfer.process for transfer in own}) < 2:
                 continue
             size = max(transfer.stored_size for transfer in own)
             spans = ((self._world.histories[one.process], one.start_ns, one.end_ns) for one in own)
@@ -274,10 +272,7 @@ class TransferEstimates:
                     transfer.subtract_bytes(max(0, transfer.bytes - max(1, written_bytes)))
 
     def _opened_for_child(self, opener: Transfer, every: list[Transfer]) -> bool:
-        """Return True, and leave it nothing, if it dirtied no page until the child exited for which it opened the file.
-
-        What it wrote went into a pipe; its counters rise by the child's last bytes.
-        """
+        """Return True, and leave it nothing, if it dirtied no page until the exit of a child that has the file open."""
         history, parent = self._world.histories[opener.process], self._world.jobs.parent
         children = [one for one in every if one.process != opener.process and parent(one.process) == opener.process]
         dirtied = (self._world.histories[one.process].dirtied_bytes(one.start_ns, one.end_ns) for one in children)

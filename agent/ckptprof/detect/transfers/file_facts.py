@@ -222,17 +222,16 @@ class FileFacts:
 
         They are decided again: a process that had written as much by then need not have written all of it.
         """
-        grown = [one for one in waiting if one.is_credited and one.file in self._fresh and self._has_grown(one)]
+        grown = [
+            one for one in waiting if one.is_credited and one.file in self._fresh
+            and self._facts[one.file][1].size > one.size and self._world.jobs.has_other_nodes(one.process)
+        ]  # fmt: skip
         for transfer in grown:
             self._claims.pop((transfer.process, transfer.file, transfer.first_ns), None)
             _, fact = self._facts[transfer.file]
             self._applied.pop(_write_state_hash(transfer.file, fact), None)  # a stamp of whole seconds stays the same
         dropped = set(map(id, grown))
         return [one for one in waiting if id(one) not in dropped] if grown else waiting
-
-    def _has_grown(self, transfer: Transfer) -> bool:
-        _, fact = self._facts[transfer.file]
-        return fact.size > transfer.size and self._world.jobs.has_other_nodes(transfer.process)
 
     def _find_trainers(self) -> None:
         """Find the processes that may query their files; if they changed, all that waits is decided again."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ckptprof.detect.tolerances import COMMIT_NS, LATE_TICK_NS, STAMP_TOLERANCE_NS
+from ckptprof.detect.tolerances import COMMIT_NS, LATE_TICK_NS, POLL_INTERVAL_NS, STAMP_TOLERANCE_NS
 from ckptprof.detect.transfers.estimates import TransferEstimates
 from ckptprof.detect.transfers.file_facts import FileFacts
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
 from ckptprof.detect.transfers.model.transfer import Transfer
-from ckptprof.detect.transfers.observed.file_events import is_moved_away, is_temporary
+from ckptprof.detect.transfers.observed.file_events import is_temporary
 from ckptprof.detect.transfers.observed.openings import FileOpenings
 from ckptprof.detect.transfers.observed.polled_transfers import PolledTransfers
 from ckptprof.detect.transfers.observed.sent_transfers import SentTransfers
@@ -98,8 +98,7 @@ class TransferTracker:
         for event in renamed:
             step = parse_name(event.path).step
             for transfer in written[event.device, event.inode]:
-                is_other = _is_of_other_step(transfer.path, step) or is_moved_away(transfer, event.at_ns)
-                if transfer.path != event.path and not is_other:
+                if transfer.path != event.path and not _is_moved_away(transfer, event.at_ns, step):
                     transfer.rename(event.path, event.at_ns)
 
     def update(self, now_ns: int) -> None:
@@ -204,13 +203,14 @@ class TransferTracker:
         self.openings.forget_before(min(at_ns, counted_since_ns))
 
 
-def _is_of_other_step(path: str, step: int | None) -> bool:
-    """Recognise a file that already has its final name, with another step than this.
+def _is_moved_away(transfer: Transfer, at_ns: int, step: int | None) -> bool:
+    """Recognise a file that already had its final name: it gets that of another step, or late, as in log rotation.
 
     In a hidden folder none has: its number may be that of a process.
     """
-    name = parse_name(path)
-    return not name.temporary and "/." not in path and None not in {name.step, step} and name.step != step
+    name, is_late = parse_name(transfer.path), at_ns - transfer.last_ns > POLL_INTERVAL_NS
+    is_other = is_late or (None not in {name.step, step} and name.step != step)
+    return is_other and "/." not in transfer.path and not is_temporary(transfer.path)
 
 
 def _unexplained(transfers: Sequence[Transfer], traced_transfers: TracedTransfers) -> list[Transfer]:

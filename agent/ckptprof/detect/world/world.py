@@ -184,10 +184,6 @@ class World:
         above = map(key_of, self.jobs.ancestors(info)[1:] if info is not None else ())
         return [one for one in above if not self.jobs.is_tool(one)]
 
-    def trainer_above(self, process: ProcessKey) -> ProcessKey | None:
-        """Find the nearest process that started it, may save and is no tool; None: none is known."""
-        return next(filter(self.may_save, self.starters(process)), None)
-
     def programs(self, processes: list[ProcessKey]) -> frozenset[str]:
         """Programs that they run, as far as described."""
         infos = (self.jobs.info(process) for process in processes)

@@ -164,14 +164,6 @@ class TracedTransfer(Transfer):
         """Return when its last write ended."""
         return self.active_ns
 
-    def renamed_ns(self, clock: RecordingClock) -> int | None:  # noqa: ARG002 - as above
-        """Return when the file got its last name."""
-        return self.name_given_ns
-
-    def retained_its_name(self, ended_ns: int) -> bool:  # noqa: ARG002 - the trace reports renames
-        """Return True: the trace would have reported a rename."""
-        return self.name_given_ns is None
-
     @property
     def synced_ns(self) -> int | None:
         """When its own process had synced it, as a part of its save."""

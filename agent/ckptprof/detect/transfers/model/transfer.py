@@ -115,6 +115,8 @@ class Transfer:
     def set_fact(self, fact: FileFact, at_ns: int) -> None:
         """Set the fact of its file, as of `at_ns`."""
         self.fact, self.fact_at_ns = fact, at_ns
+        if self.operations is None and fact.path == self.path:
+            self.name_given_ns = None  # stamps are more exact than an event
 
     def set_size(self, size: int, *, reported: bool) -> None:
         """Set the size of its file; `reported`: by the file system, else inferred from what its process wrote."""
@@ -292,17 +294,10 @@ class Transfer:
         return modified_ns if self.start_ns <= modified_ns <= self.end_ns else self.end_ns
 
     def renamed_ns(self, clock: RecordingClock) -> int | None:
-        """Return when the file got its last name: by its stamps if it was inspected since, else by an event."""
-        changed_ns = clock.mono(self.fact.changed_ns) if self.fact is not None else None
-        named_ns = self.heard_name_ns or changed_ns
-        if self.earlier_path is None or named_ns is None:
-            return None
-        return named_ns if self.start_ns <= named_ns <= self.end_ns + COMMIT_NS else None
-
-    @property
-    def heard_name_ns(self) -> int | None:
-        """When its file got its last name, by an event; None if it was inspected since: its stamps are more exact."""
-        return None if self.fact is not None and self.fact.path == self.path else self.name_given_ns
+        """Return when the file got its last name, by an event, else by its stamps."""
+        named_ns = self.name_given_ns or (clock.mono(self.fact.changed_ns) if self.fact is not None else 0)
+        is_known = self.earlier_path is not None and self.start_ns <= named_ns <= self.end_ns + COMMIT_NS
+        return named_ns if is_known else None
 
     @property
     def synced_ns(self) -> int | None:
@@ -322,10 +317,6 @@ class Transfer:
     def was_inspected_after(self, ended_ns: int | None) -> bool:
         """Return True if the file was inspected at `ended_ns` or later; None: the process has not ended."""
         return ended_ns is not None and self.fact is not None and self.fact_at_ns >= ended_ns
-
-    def retained_its_name(self, ended_ns: int) -> bool:
-        """Return True if an inspection shows that the file was not renamed before its writers ended."""
-        return self.was_inspected_after(ended_ns)
 
 
 def share_within(transferred: int, span: tuple[int, int], window: tuple[int, int]) -> int:

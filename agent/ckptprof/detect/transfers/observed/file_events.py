@@ -16,7 +16,6 @@ from ckptprof.detect.tolerances import (
 )
 from ckptprof.detect.transfers.model.phase import Phase
 from ckptprof.detect.transfers.model.traced_transfer import TracedTransfer
-from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.bounded import Bounded, K
 from ckptprof.detect.world.keys import FileKey
 from ckptprof.frameworks.file_names import parse_name
@@ -197,9 +196,10 @@ class FileEvents:
                 if s.process == (event.pid, event.start_ticks) and s.path.endswith("/" + old)
             ]
         for transfer, path in new_paths:
-            is_over = transfer.phase is Phase.CLASSIFIED or event.at_ns < transfer.first_ns
-            if is_over or is_moved_away(transfer, event.at_ns):
+            if transfer.phase is Phase.CLASSIFIED or event.at_ns < transfer.first_ns:
                 continue
+            if not is_temporary(transfer.path) and event.at_ns - transfer.last_sign_ns > POLL_INTERVAL_NS:
+                continue  # it is moved away for a new file, as in log rotation
             self.rename(transfer, path)
             transfer.name_given_ns = event.at_ns
             transfer.mark_changed()
@@ -248,11 +248,6 @@ def _add_sync(transfer: TracedTransfer, event: FileLifeEvent, *, is_own: bool) -
         transfer.syncs = (*transfer.syncs[1 - MAX_PER_ITEM :], sync)
     else:
         transfer.other_syncs = (*transfer.other_syncs[1 - MAX_PER_ITEM :], sync)
-
-
-def is_moved_away(transfer: Transfer, at_ns: int) -> bool:
-    """Return True if a file that had its final name was renamed for a new one, as in log rotation."""
-    return not is_temporary(transfer.path) and at_ns - transfer.last_ns > POLL_INTERVAL_NS
 
 
 def is_temporary(path: str) -> bool:

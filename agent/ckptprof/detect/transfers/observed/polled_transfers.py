@@ -106,7 +106,8 @@ class PolledTransfers:
         transfer.path = file.path.removesuffix(_DELETED_SUFFIX)
         transfer.unlinked &= transfer.path != file.path
         transfer.size = max(transfer.size, file.size)
-        transfer.direct = _is_direct(file.flags)
+        direct = file.flags & O_DIRECT  # O_TMPFILE includes the flag of a folder: O_DIRECT on another architecture
+        transfer.direct = direct == O_DIRECT if file.flags & _O_TMPFILE else bool(direct)
         transfer.append = bool(file.flags & O_APPEND)
         if not isinstance(transfer.samples, PositionSamples):
             transfer.samples = PositionSamples()
@@ -191,11 +192,6 @@ def _furthest_descriptors(files: Iterable[OpenFile]) -> dict[_FileAndDirection, 
         if not is_output and (place not in furthest or file.position > furthest[place].position):
             furthest[place] = file
     return furthest
-
-
-def _is_direct(flags: int) -> bool:
-    """Recognise direct I/O; O_TMPFILE includes the flag of a folder, which is O_DIRECT on another architecture."""
-    return flags & O_DIRECT == O_DIRECT if flags & _O_TMPFILE else bool(flags & O_DIRECT)
 
 
 def _position_at(transfer: Transfer, at_ns: int) -> int:
