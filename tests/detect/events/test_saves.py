@@ -464,6 +464,20 @@ def test_a_save_ends_as_its_file_gets_its_name(how: str, waited_s: float, *, tra
     assert any("rename" in one for one in save.limitations) is (how == "unobserved")
 
 
+def test_a_save_does_not_end_as_its_file_is_moved_away_for_the_next_one() -> None:
+    """It had its final name."""
+    stage = Stage(facts=False)
+    trainer = stage.process()
+    for number in range(3):
+        move = stage.write(trainer, "/ckpt/last.pt", 3.0 + 2.2 * number, 0.3, 60 * MIB, inode=50 + number)
+        moved = FileEvent(mono(move.start_s + 2.2), "renamed", 2049, move.inode, move.bytes, "/ckpt/last-but-one.pt")
+        stage.extra.append((move.start_s + 2.21, moved))
+
+    ends = [edges_s(stage, save)[1] for save in stage.play(20)]
+
+    assert ends == pytest.approx([3.3, 5.5, 7.7], abs=0.1)
+
+
 def test_a_save_ends_with_its_marker_also_after_a_child_that_was_waited_for() -> None:
     """Polled, the counters of the one who waits may be those of the child: of a marker nobody asks them."""
     stage = Stage()
