@@ -294,8 +294,9 @@ class Transfer:
         return modified_ns if self.start_ns <= modified_ns <= self.end_ns else self.end_ns
 
     def renamed_ns(self, clock: RecordingClock) -> int | None:
-        """Return when the file got its last name, by an event, else by its stamps."""
-        named_ns = self.name_given_ns or (clock.mono(self.fact.changed_ns) if self.fact is not None else 0)
+        """Return when the file got its last name, by an event, else, polled, by its stamps."""
+        fact = self.fact if self.operations is None else None
+        named_ns = self.name_given_ns or (0 if fact is None else clock.mono(fact.changed_ns))
         is_known = self.earlier_path is not None and self.start_ns <= named_ns <= self.end_ns + COMMIT_NS
         return named_ns if is_known else None
 
