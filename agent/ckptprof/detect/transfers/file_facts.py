@@ -428,11 +428,11 @@ def _apply_fact(transfer: Transfer, at_ns: int, fact: FileFact, clock: Recording
     if at_ns < transfer.last_ns and fact.size < transfer.size:  # inspected while it grew, and not since
         fact = msgspec.structs.replace(fact, size=transfer.size)
     transfer.set_fact(fact, at_ns)
-    if fact.path == transfer.earlier_path:
-        return  # an earlier sample: the rename is known
-    if transfer.samples and parse_name(fact.path).is_alias_of(parse_name(transfer.path)):
-        return  # a link to it
+    is_link = transfer.samples and parse_name(fact.path).is_alias_of(parse_name(transfer.path))
+    if is_link or fact.path == transfer.earlier_path:  # an earlier sample: the rename is known
+        return
     if isinstance(transfer, TracedTransfer) and is_temporary(fact.path) > is_temporary(transfer.path):
         return
     if fact.path != transfer.path:
-        transfer.rename(fact.path, clock.mono(fact.changed_ns) if fact.changed_ns > fact.modified_ns else None)
+        is_later = transfer.is_counted and fact.changed_ns > fact.modified_ns  # polled, its stamps are asked
+        transfer.rename(fact.path, clock.mono(fact.changed_ns) if is_later else None)
