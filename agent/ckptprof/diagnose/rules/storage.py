@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import CheckpointContext, or_zero
+from ckptprof.diagnose.context import CheckpointContext
 from ckptprof.diagnose.rules.rule import CauseRule, is_restore, mostly, number_of
-from ckptprof.diagnose.tolerances import LITTLE, PART
+from ckptprof.diagnose.tolerances import PART
 from ckptprof.measures import UsageMeasure
 from ckptprof.model import Level, Mode
-from ckptprof.units import NS, seconds, size
+from ckptprof.units import seconds, size
 from ckptprof.verdicts import THROTTLED, Limit
 
 _MEASURE = "see what `ckptprof doctor` lacks, and measure the path once (`ckptprof ceiling DIR`)"
-_TIMEOUT_SECONDS = 600  # default of NCCL's collectives (torch.distributed)
-
-
-def _paused(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
-    paused = sum(or_zero(one.dirty_pause_ns) for one in context.measures.processes) / NS
-    whole = sum(one.seconds for one in accounts)
-    text = f"writers were blocked for {seconds(paused)} by the limit on dirty pages"
-    return text if paused > LITTLE * whole else None
 
 
 def _raise_the_throttle(context: CheckpointContext) -> str | None:
@@ -55,12 +47,6 @@ def _leave_the_disk(context: CheckpointContext) -> str | None:
 def _faster_tier(context: CheckpointContext) -> str | None:
     is_async = context.checkpoint.mode is Mode.ASYNC
     return "use a faster tier (local NVMe), or save less often" if is_async else None
-
-
-def _exceeds_nccl_timeout(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
-    if or_zero(context.checkpoint.ranks) < 2 or context.span < _TIMEOUT_SECONDS:
-        return None
-    return f"it took {seconds(context.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
 
 
 def _collect_more_remedy(context: CheckpointContext) -> str | None:
@@ -107,18 +93,6 @@ RULES: tuple[CauseRule, ...] = (
             "thread can copy"
         ),
         reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",
-    ),
-    # Buffered writes reach the dirty limits: a writer is slowed to the speed of writeback.
-    CauseRule(
-        name="buffered",
-        limits=(Limit.DEVICE,),
-        words=_paused,
-        remedy=(
-            "use a faster tier, or async saves: the save waits for the disk in the end; a higher vm.dirty_bytes only "
-            "moves the wait"
-        ),
-        reference="DDN hybrid I/O; cockroachdb PR#20449",
-        special_remedy=_faster_tier,
     ),
     CauseRule(
         name=THROTTLED,
@@ -204,17 +178,6 @@ RULES: tuple[CauseRule, ...] = (
             "server; else save to local NVMe first"
         ),
         reference="LLNL/scr#449",
-    ),
-    # A save longer than the collective timeout kills the ranks that wait for it.
-    CauseRule(
-        name="timeout",
-        limits=(Limit.UNCLEAR,),
-        words=_exceeds_nccl_timeout,
-        remedy="raise the timeout of the collectives until the cause is found",
-        remedies={
-            "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found"
-        },
-        reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
     ),
     # The training thread runs a program between two writes, or before it returns, and waits for its end.
     CauseRule(
