@@ -66,6 +66,18 @@ def test_who_else_used_cpus_is_told_by_name() -> None:
     assert told(save).others[-1].disk_bytes == pytest.approx(200 * MIB, rel=0.1)
 
 
+@pytest.mark.parametrize("waited_s", [0.1, 1.0])
+def test_nobody_is_told_who_used_what_was_not_short(waited_s: float) -> None:
+    """A thread that hardly waited for a CPU, on a disk that transferred nothing else, has no others to name."""
+    stage = Stage(hz=10)
+    stage.process(201, parent_pid=77, busy=0.9, comm="spin", runtimes=())
+    stage.write(stage.process(100), "/ckpt/step_1.pt", 2.0, 2.0, 200 * MIB)
+    looks = [(at_s, look(at_s, cpu_s=0.1, waited_s=waited_s * (at_s > 3))) for at_s in (1.9, 2.5, 3.5, 4.1)]
+    (save,) = with_samples(stage, 10, *looks)
+
+    assert [one.comm for one in told(save).others] == ["spin"] * (waited_s == 1.0)
+
+
 @pytest.mark.parametrize(("call", "named"), [(61, "make"), (202, None)])
 def test_the_child_that_a_writer_waited_for_is_told(call: int, named: str | None) -> None:
     """Of those that ran meanwhile the one that ran longest, if it waited for a child at all."""

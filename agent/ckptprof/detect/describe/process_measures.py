@@ -33,7 +33,8 @@ def measure_others(draft: Draft, acts: list[ThreadAct], disks: Iterable[DeviceMe
     """
     span = draft.candidate.start_ns, draft.candidate.end_ns
     least_ns, least_bytes = LITTLE_SHARE * (span[1] - span[0]), LITTLE_SHARE * draft.candidate.bytes
-    has_waited = any(one.usage is None or (one.usage.runqueue_ns or least_ns) >= least_ns for one in acts)
+    waits_ns = [None if one.usage is None else one.usage.runqueue_ns for one in acts]
+    has_waited = any(one is None or one >= least_ns for one in waits_ns)
     is_shared = any(one.read_bytes + one.written_bytes > draft.candidate.bytes + least_bytes for one in disks)
     if not has_waited and not is_shared:
         return ()
