@@ -120,26 +120,26 @@ class CheckpointContext:
         """Bytes that the device transferred in the checkpoint's direction."""
         return None if self.device is None else self.bytes_of(self.device)
 
-    def seconds_of_device(self, device: DeviceMeasure) -> float | None:
+    def seconds_of_device(self, device: DeviceMeasure | None) -> float | None:
         """Return the seconds of the checkpoint in which a device was counted; None: it was sampled over a longer time.
 
         Requests of a longer time are those of the checkpoint if they are not more than its own.
         """
-        if device.seconds <= (1 + SLIGHT) * self.span:
-            return device.seconds
+        if device is None or device.seconds <= (1 + SLIGHT) * self.span:
+            return None if device is None else device.seconds or None
         is_later = or_zero(self.checkpoint.durable_ns) > self.checkpoint.end_ns
         is_own = device.read_bytes + device.written_bytes <= CLEARLY * self.transferred_bytes
         return self.span if is_own and not is_later and or_zero(device.busy_seconds) <= self.span else None
 
     def busy_of(self, device: DeviceMeasure | None) -> float | None:
         """Return the share of the checkpoint in which a device had requests; None if that was not observed."""
-        spent, busy = None if device is None else self.seconds_of_device(device), busy_share(device)
+        spent, busy = self.seconds_of_device(device), busy_share(device)
         return min(1.0, busy * device.seconds / spent) if device and spent and busy is not None else None
 
     def rate_of_device(self, device: DeviceMeasure | None) -> float | None:
         """Return its bytes per second in the checkpoint, at most the best second of a long one; None: not observed."""
-        spent = None if device is None else self.seconds_of_device(device)
-        if device is None or not spent:
+        spent = self.seconds_of_device(device)
+        if device is None or spent is None:
             return None
         best = max(or_zero(device.shown_bytes_per_second), or_zero(device.peak_bytes_per_second))
         return min(self.bytes_of(device) / spent, (spent == device.seconds and best) or math.inf)
@@ -174,7 +174,7 @@ class CheckpointContext:
     @property
     def device_operations_per_second(self) -> float | None:
         """Requests per second of the checkpoint that the device completed in its direction; None if not observed."""
-        spent = None if self.device is None else self.seconds_of_device(self.device)
+        spent = self.seconds_of_device(self.device)
         return rate_of(self.device_operations, spent) if self.device_operations and spent else None
 
     @property
@@ -188,11 +188,6 @@ class CheckpointContext:
     def device_flushes(self) -> float | None:
         """Flushes of the device with the fewest in its stack: below a loop or dm device others flush, too."""
         return min((known for one in self.measures.devices if (known := one.flushes) is not None), default=None)
-
-    @property
-    def device_busy(self) -> float | None:
-        """Share of the checkpoint in which the device had requests; None if not observed."""
-        return self.busy_of(self.device)
 
     @property
     def link_bytes(self) -> float | None:

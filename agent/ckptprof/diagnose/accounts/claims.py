@@ -206,7 +206,7 @@ def unknown_wait(inputs: ClaimInputs, parts: Parts) -> Claim:
     context, rest = inputs.context, parts.of(Part.REST)
     if inputs.path.time.calls_known or rest <= 0 or not context.device_bytes:
         return Claim(parts)
-    at_limit = throttle(context, rest) is not None or (context.device_busy or 0.0) >= LARGELY
+    at_limit = throttle(context, rest) is not None or (context.busy_of(context.device) or 0.0) >= LARGELY
     is_theirs = at_limit and context.device_bytes >= MOST * context.transferred_bytes
     return Claim(parts.reassign(rest, Part.REST, Part.DATA) if is_theirs else parts)
 

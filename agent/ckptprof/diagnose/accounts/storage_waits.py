@@ -147,7 +147,7 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
         most = (bound and bound.operations_per_second) or math.inf  # more is an artefact of the clock
         words += f", {per_second(min(operations, most))}"
     if bound is not None and bound.operations_per_second is not None:
-        words += f" of the {per_second(bound.operations_per_second)} that the disk is throttled to"
+        words += f"; the disk is throttled to {per_second(bound.operations_per_second)}"
     free = f"bandwidth was only {rate(bytes_per_second)}" + (
         f", of {rate(shown)} measured on this path" if shown else ""
     )

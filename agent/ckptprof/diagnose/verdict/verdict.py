@@ -225,7 +225,7 @@ def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
                     continue
                 texts.append(f"{words} took only {seconds(spent)}")
         if limit not in _WAITS and found.path.time.calls_known and found.waiting < LITTLE * found.seconds:
-            busy = found.context.device_busy if not found.context.is_remote else None
+            busy = found.context.busy_of(found.context.device) if not found.context.is_remote else None
             device_text = f", disk {percent(busy)} busy" if busy is not None else ""
             texts.append(f"reads, writes and syncs waited only {seconds(found.waiting)}{device_text}")
     return tuple(texts[:_MOST])
