@@ -335,9 +335,10 @@ def test_what_a_thread_slept_for_is_told(state: str, cause: str, words: str) -> 
 @pytest.mark.parametrize(
     ("sampled", "foreign", "durable", "words"),
     [
-        (1.0, 0, None, "at 525 MB/s, which was 91.8 % busy"),
-        (1.0, 300 * MIB, None, "(sampled over 1.00 s: its rate in this time is not known)"),
+        (1.0, 0, 0.061, "at 525 MB/s, which was 91.8 % busy"),
+        (1.0, 300 * MIB, 0.061, "(sampled over 1.00 s: its rate in this time is not known)"),
         (1.0, 0, 1.0, "(sampled over 1.00 s: its rate in this time is not known)"),
+        (1.0, 0, None, "(sampled over 1.00 s: its rate in this time is not known)"),
         (0.065, 300 * MIB, None, "at 492 MB/s, which was 86.2 % busy"),
     ],
 )

@@ -123,13 +123,15 @@ class CheckpointContext:
     def seconds_of_device(self, device: DeviceMeasure | None) -> float | None:
         """Return the seconds of the checkpoint in which a device was counted; None: it was sampled over a longer time.
 
-        Requests of a longer time are those of the checkpoint if they are not more than its own.
+        Requests of a longer time are those of the checkpoint if they are no more than its own, and done by its end.
         """
         if device is None or device.seconds <= (1 + SLIGHT) * self.span:
             return None if device is None else device.seconds or None
-        is_later = or_zero(self.checkpoint.durable_ns) > self.checkpoint.end_ns
+        is_done = (
+            not self.is_save or self.is_direct or 0 < or_zero(self.checkpoint.durable_ns) <= self.checkpoint.end_ns
+        )
         is_own = device.read_bytes + device.written_bytes <= CLEARLY * self.transferred_bytes
-        return self.span if is_own and not is_later and or_zero(device.busy_seconds) <= self.span else None
+        return self.span if is_own and is_done and or_zero(device.busy_seconds) <= self.span else None
 
     def busy_of(self, device: DeviceMeasure | None) -> float | None:
         """Return the share of the checkpoint in which a device had requests; None if that was not observed."""
