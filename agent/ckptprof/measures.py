@@ -50,7 +50,7 @@ class ThreadMeasure(msgspec.Struct, frozen=True, kw_only=True):
     unlinks: int | None = None
     samples: int | None = None  # number of samples during its activity (polling)
     samples_by_state: dict[str, int] | None = None  # of these, by state: data | sync | close | create | rename |
-    # unlink | metadata | fault | network | lock | sleep | running | other; an estimate of its time
+    # unlink | metadata | fault | network | lock | file-lock | child | sleep | running | other; an estimate of its time
 
 
 class ProcessMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +75,13 @@ class ProcessMeasure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageMeasure(msgspec.Struct, frozen=True, kw_only=True):
-    """Processes of one name that are not in `Measures.processes` and used CPUs from start to end."""
+    """Processes of one name that are not in `Measures.processes` and used CPUs or disks from start to end."""
 
     comm: str
     count: int
     busy: float  # cores used on average, by all of them
     started_by_writer: bool  # descendants of a process that transferred bytes
+    disk_bytes: int = 0  # read from or written to disks, by all of them
 
 
 class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +91,7 @@ class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     countable: bool  # the level of its stack at which bytes are counted
     transport: str | None = None
     rotational: bool | None = None
-    seconds: float  # of the observed time
+    seconds: float  # of the observed time: of a short checkpoint longer, from the sample before it to the one after
     read_bytes: int
     written_bytes: int
     reads: int
@@ -101,7 +102,7 @@ class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     mean_queue: float | None = None  # requests in flight on average
     read_wait_seconds: float | None = None  # per request
     write_wait_seconds: float | None = None
-    peak_bytes_per_second: float | None = None  # the fastest second within, both directions together
+    peak_bytes_per_second: float | None = None  # the fastest second within, in this direction
     shown_bytes_per_second: float | None = None  # the fastest second ever observed, in this direction
     shown_operations_per_second: float | None = None
     shown_request_bytes: float | None = None  # the mean request in the second of shown_bytes_per_second
@@ -311,7 +312,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
 
     threads: tuple[ThreadMeasure, ...] = ()  # the most bytes and the latest ends first; at most 64
     processes: tuple[ProcessMeasure, ...] = ()  # at most 64
-    others: tuple[UsageMeasure, ...] = ()  # the busiest first; at most 64
+    others: tuple[UsageMeasure, ...] = ()  # the busiest first; at most 64; empty unless CPUs or disks were short
     devices: tuple[DeviceMeasure, ...] = ()
     links: tuple[LinkMeasure, ...] = ()
     mount: MountMeasure | None = None
@@ -321,6 +322,7 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
     clean_up_ns: int | None = None  # deletion of old checkpoints by the writing processes, while training waits
     clean_up_files: int | None = None
     clean_up_after_ns: int | None = None  # of it after the end: the training thread continued with deletions
+    awaited: str | None = None  # the child process that ran longest while a writing main thread waited for one
     packed_ns: int | None = None  # wait of the training thread after the end for children that read the save
     packing_busy: float | None = None  # cores used during it by the busiest child
     cores: int | None = None  # processors of the host

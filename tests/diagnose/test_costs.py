@@ -11,8 +11,8 @@ from ckptprof.diagnose.ceilings import WRITE, Ceilings, Measure
 from ckptprof.diagnose.diagnosis import diagnose
 from ckptprof.diagnose.job_costs import job_costs, share_text
 from ckptprof.diagnose.losses import seconds_of, won_seconds
-from ckptprof.model import Checkpoint, Kind, Level, Mode, Status
-from ckptprof.verdicts import Cost, Limit
+from ckptprof.model import Checkpoint, Gap, Kind, Level, Mode, Status, Watched
+from ckptprof.verdicts import Alternative, Cost, Limit
 
 
 def one(begin: float, seconds: float = 20.0, user: float = 18.0, **more: object) -> Checkpoint:
@@ -47,7 +47,7 @@ def test_throughput_is_compared_with_the_tiers_and_with_a_measured_ceiling() -> 
     """1 GiB in a second for one GPU is Light by writing; the best second that happened to be seen is no ceiling."""
     at = thread(Level.TRACE, 1, copy=0.3, sync=0.7)
     fast = save(Level.TRACE, 1, measured(at, devices=(device(1),)))
-    assert known(diagnose(fast)).tier == "light"
+    assert known(diagnose(fast, gpus=1)).tier == "light"
     assert known(diagnose(fast)).ceiling_share is None
     assert known(diagnose(fast, gpus=8)).tier == "below"
     best = Measure(id="w", work=WRITE, bytes_per_second=4e9)
@@ -67,14 +67,24 @@ def test_what_went_on_beside_training_is_not_stall() -> None:
     assert known(diagnose(save(Level.TRACE, 20, measured()))).background_seconds == 0
 
 
+@pytest.mark.parametrize(("ranks", "gpus"), [(1, None), (None, None), (4, 4)])
+def test_a_single_rank_proves_no_gpu(ranks: int | None, gpus: int | None) -> None:
+    """It may train on CPUs; several ranks are one GPU each."""
+    assert known(diagnose(save(Level.TRACE, 20, measured(), ranks=ranks))).gpus == gpus
+
+
 def test_a_job_is_held_against_the_five_percent_rule_and_the_field() -> None:
     """Four saves of 20 s in 800 s are 10 %."""
     saves = [diagnose(one(begin), gpus=8) for begin in (0, 200, 400, 600)]
     (job,) = job_costs(saves)
     assert (job.count, job.stall_seconds, job.gpu_seconds) == (4, pytest.approx(80), pytest.approx(640))
     assert (job.share, job.exceeds_snia, job.interval_seconds) == (pytest.approx(0.1), True, pytest.approx(200))
-    (ended,) = job_costs(saves, 700.0)
-    assert (job.run_seconds, ended.run_seconds) == (pytest.approx(800), pytest.approx(700))
+    ends = Watched(start_ns=START_NS, end_ns=START_NS + ns(700))
+    later = Gap(ends.end_ns or 0, START_NS + ns(5000), "ckptprof was not running")
+    lossy = Gap(START_NS, START_NS + ns(9000), "3 samples were lost", lost_samples=3)
+    for watched in (ends, Watched(start_ns=START_NS, end_ns=START_NS + ns(9000), gaps=(later, lossy))):
+        (ended,) = job_costs(saves, watched)
+        assert (job.run_seconds, ended.run_seconds) == (pytest.approx(800), pytest.approx(700))
     assert "above SNIA's 5 %" in (job.judgement or "")
     assert job.saves is not None
     assert job.restores is None
@@ -197,28 +207,33 @@ def test_saves_that_lost_the_same_are_told_by_their_number() -> None:
 
 def test_a_wait_for_a_cpu_is_the_same_number_in_each_place() -> None:
     """The answer counts waits within the work, as the gain of its save does; no gain exceeds what was lost."""
-    at = thread(Level.TRACE, 8.7, user=0.6, copy=0.1, sync=2.0, runqueue=6.0)
-    starved = diagnose(save(Level.TRACE, 8.7, measured(at, devices=(device(9),)), stall_ns=ns(8.7), id=3))
+    at = thread(Level.TRACE, 8.15, user=1.0, copy=0.1, sync=3.0, runqueue=4.05)
+    starved = diagnose(save(Level.TRACE, 8.15, measured(at, devices=(device(9),)), stall_ns=ns(8.15), id=3))
     told, verdict = first_advice([starved]), starved.verdict
 
     assert told is not None
     assert verdict is not None
     own = sum(part.seconds for part in verdict.accounts if part.limit is Limit.CPU)
-    assert own == pytest.approx(4.67, abs=0.01)
+    assert own == pytest.approx(3.06, abs=0.01)
     assert told.limit is verdict.limit is Limit.CPU
-    assert told.seconds == won_seconds(verdict) == seconds_of(verdict, Limit.CPU) == pytest.approx(6.0)
-    assert told.gain == "about 6.00 s in save 3, of the 8.70 s blocked"
-    assert "for 4.67 s the single writing thread was waiting for a CPU" in verdict.sentence
-    assert "and for 1.33 s within the work of other limits; it takes about 2.70 s" in verdict.sentence
+    assert told.seconds == won_seconds(verdict) == seconds_of(verdict, Limit.CPU) == pytest.approx(4.05)
+    assert told.gain == "about 4.05 s in save 3, of the 8.15 s blocked"
+    other = Alternative(limit=Limit.SERIALIZE, remedy="compute less", expected_seconds=0.0)
+    assert won_seconds(verdict, other) == seconds_of(verdict, Limit.SERIALIZE) == pytest.approx(1.99, abs=0.01)
+    assert "for 3.06 s the single writing thread was waiting for a CPU" in verdict.sentence
+    assert "and for 0.99 s within the work of other limits; it takes about 4.10 s" in verdict.sentence
 
 
 def test_what_was_lost_without_a_cpu_is_no_other_limits() -> None:
-    """Of ten seconds two were computed, with 6.9 s of waits for a CPU; copying waited for the others."""
-    at = thread(Level.TRACE, 10, user=2.0, copy=0.2, runqueue=7.6)
-    told = first_advice([diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))])
-    assert told is not None
-    assert (told.limit, told.seconds) == (Limit.SERIALIZE, pytest.approx(8.9, abs=0.1))
-    assert told.sentence == "save was serialisation-bound: 8.91 s of the 10.0 s that training was blocked."
+    """Of ten seconds two were computed: longer waits are the limit, 1.8 s of waits are of that work, in each place."""
+    for user, runqueue, limit, words in (
+        (2.0, 7.6, Limit.CPU, "short of CPU: 7.60 s"), (8.0, 1.8, Limit.SERIALIZE, "serialisation-bound: 9.76 s"),
+    ):  # fmt: skip
+        at = thread(Level.TRACE, 10, user=user, copy=0.2, runqueue=runqueue)
+        told = first_advice([diagnose(save(Level.TRACE, 10, measured(at, devices=(device(10, busy_seconds=0.1),))))])
+        assert told is not None
+        assert told.limit is limit
+        assert told.sentence == f"save was {words} of the 10.0 s that training was blocked."
 
 
 def test_nothing_slow_is_an_answer() -> None:

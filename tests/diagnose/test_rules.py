@@ -168,23 +168,6 @@ def test_small_direct_writes_are_told_to_grow() -> None:
     assert cause(save(Level.TRACE, 30, measured(at, devices=(few,)), pattern=small)) == "small-io"
 
 
-def test_who_is_paused_while_the_device_writes_back_waits_for_the_device() -> None:
-    """More room for dirty pages only moves the wait."""
-    at = thread(Level.TRACE, 20, copy=1, sync=19)
-    slow = {"devices": (device(20, busy_seconds=19),)}
-    for paused_s, name in ((10, "buffered"), (1, "slow-device")):
-        assert (
-            cause(save(Level.TRACE, 20, measured(at, processes=(process(dirty_pause_ns=ns(paused_s)),), **slow)))
-            == name
-        )
-
-
-def test_ranks_that_wait_for_longer_than_a_collective_may_are_told_of_the_timeout() -> None:
-    """Nothing tells what the save waited for; the ranks end because of it all the same."""
-    for seconds, ranks, name in ((700, 8, "timeout"), (500, 8, "unexplained"), (700, 1, "unexplained")):
-        assert cause(save(Level.POLL, seconds, measured(), ranks=ranks)) == name
-
-
 def test_the_wait_before_the_first_byte_is_planning_or_gathering() -> None:
     """By what came in."""
     at = thread(Level.TRACE, 2, copy=2)

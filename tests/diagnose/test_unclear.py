@@ -4,7 +4,22 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.diagnose.hand import GIB, changed, device, far, link, local, measured, ns, process, restore, save, thread
+from tests.diagnose.hand import (
+    GIB,
+    MIB,
+    START_NS,
+    changed,
+    device,
+    far,
+    link,
+    local,
+    measured,
+    ns,
+    process,
+    restore,
+    save,
+    thread,
+)
 
 from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
@@ -113,16 +128,14 @@ def test_a_moment_is_much_of_the_time_between_saves_that_follow_each_other_close
 
 
 @pytest.mark.parametrize("level", list(Level))
-@pytest.mark.parametrize("stacks", [None, {"wait": 2}])
-def test_who_looks_closer_is_not_sent_where_he_was(level: Level, stacks: dict[str, int] | None) -> None:
-    """Not to the trace if it was traced, nor to py-spy if stacks were seen."""
-    process = ProcessMeasure(pid=1, comm="python", bytes=GIB, stacks=stacks)
-    seen = measured(thread(level, 20, copy=1, sync=2), devices=(device(20),), processes=(process,))
+def test_who_looks_closer_is_not_sent_where_he_was(level: Level) -> None:
+    """Not to the trace if it was traced, nor to py-spy: `doctor` knows whether it is there."""
+    seen = measured(thread(level, 20, copy=1, sync=2), devices=(device(20),))
     unexplained = next(one for one in RULES if one.name == "unexplained")
     remedy = unexplained.remedy_for(gather_context(save(level, 20, seen)))
 
     assert ("--level trace" in remedy) is (level is Level.POLL)
-    assert ("py-spy" in remedy) is (stacks is None)
+    assert "py-spy" not in remedy
     assert "`ckptprof ceiling DIR`" in remedy
 
 
@@ -281,6 +294,64 @@ def test_who_took_the_cpus_is_named_if_that_was_seen(cores: float, *, is_own: bo
     whose = "that it started" if is_own else "of others"
     assert (f"`spin` used 7.4 of 8 CPUs, in 8 processes {whose}" in verdict.evidence) is named
     assert "quota took" not in verdict.remedy
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_who_shares_the_disk_is_the_cause(*, is_known: bool) -> None:
+    """Readers of its disk are named, or that there are some; without them the disk alone is slow. One gain is known."""
+    at = thread(Level.TRACE, 20, copy=1, sync=19)
+    users = (UsageMeasure(comm="dd", count=6, busy=0.1, started_by_writer=False, disk_bytes=9 * GIB),)
+    shared = {"read_bytes": 9 * GIB, "busy_seconds": 19.8}
+    for more, cause in ((shared, "shared-disk"), ({"busy_seconds": 19.8}, "slow-device")):
+        known = measured(at, devices=(device(20, **more),), processes=(process(fetched_bytes=0),),
+                         others=users if is_known else ())  # fmt: skip
+        verdict = told(save(Level.TRACE, 20, known))
+        assert verdict.cause == cause
+        is_named = is_known and cause == "shared-disk"
+        assert ("`dd`" in (verdict.remedy or "")) is is_named
+        assert ("`dd` transferred 9.66 GB alongside, in 6 processes of others" in verdict.evidence) is is_named
+
+
+@pytest.mark.parametrize(
+    ("state", "cause", "words"),
+    [
+        ("child", "awaited-child", "until its child `make` ended"),
+        ("file-lock", "file-lock", "for a file lock"),
+        ("lock", "unexplained", "for another thread or process"),
+    ],
+)
+def test_what_a_thread_slept_for_is_told(state: str, cause: str, words: str) -> None:
+    """Unexplained time has the call that the thread was asleep in, and its remedy; the disk was idle."""
+    at = thread(Level.POLL, 20, copy=1, data=1, other={state: 18})
+    known = measured(at, devices=(device(20, busy_seconds=1),), awaited="make")
+    verdict = told(save(Level.POLL, 20, known, mode=None, stall_ns=None))
+
+    assert (verdict.limit, verdict.cause) == (Limit.UNCLEAR, cause)
+    assert f"18.0 s asleep {words}" in verdict.sentence
+    assert "py-spy" not in (verdict.remedy or "")
+    assert "reads, writes and syncs waited only 1.00 s, disk 5 % busy" in verdict.excluded
+
+
+@pytest.mark.parametrize(
+    ("sampled", "foreign", "durable", "words"),
+    [
+        (1.0, 0, 0.061, "at 525 MB/s, which was 91.8 % busy"),
+        (1.0, 300 * MIB, 0.061, "(sampled over 1.00 s: its rate in this time is not known)"),
+        (1.0, 0, 1.0, "(sampled over 1.00 s: its rate in this time is not known)"),
+        (1.0, 0, None, "(sampled over 1.00 s: its rate in this time is not known)"),
+        (0.065, 300 * MIB, None, "at 492 MB/s, which was 86.2 % busy"),
+    ],
+)
+def test_an_average_over_a_longer_time_is_not_told_of_a_save(
+    sampled: float, foreign: int, durable: float | None, words: str
+) -> None:
+    """The requests of a second are those of a save of 61 ms if they are no more than its own, and it is durable."""
+    size = 32_000_000
+    at = thread(Level.TRACE, 0.061, sync=0.061, moved=size)
+    under = device(sampled, size, busy_seconds=0.056, read_bytes=foreign)
+    durable_ns = None if durable is None else START_NS + ns(durable)
+    short = save(Level.TRACE, 0.061, measured(at, devices=(under,)), bytes=size, durable_ns=durable_ns)
+    assert any(words in one.text for one in told(short).accounts)
 
 
 def test_words_are_those_of_a_restore() -> None:

@@ -60,7 +60,10 @@ def test_the_same_is_told_as_before(name: str) -> None:
 
 
 def _holds(one: Checkpoint) -> None:
-    """Hold what is told to its schema: timelines, blocked add up, a remedy is of its framework, gains have bounds."""
+    """Hold what is told to its schema: timelines, blocked add up, a remedy is of its framework, gains have bounds.
+
+    A rate is no more than the best second, or than all that was counted in the time of the checkpoint.
+    """
     validate("show", json.loads(dump(checkpoint_document(one))))
     for width, most in ((80, 24), (200, 50)):
         assert len(show.brief(one, width=width, colour=False, zone=timezone.utc).splitlines()) <= most
@@ -81,7 +84,8 @@ def _holds(one: Checkpoint) -> None:
         fine = longest is Limit.NONE or one.cache == "warm" or one.mode is Mode.ASYNC
         assert fine or "the highest rate observed on this path" in verdict.sentence, verdict.sentence
     assert all(0 <= part.runnable_seconds <= part.seconds + 1e-9 for part in verdict.accounts)
-    best = {device.device: max(device.shown_bytes_per_second or 0, device.peak_bytes_per_second or 0)
+    best = {device.device: max(device.shown_bytes_per_second or 0, device.peak_bytes_per_second or 0,
+                               max(device.read_bytes, device.written_bytes) * 1e9 / (one.end_ns - one.start_ns))
             for device in (one.measures.devices if one.measures is not None else ())}  # fmt: skip
     for name, rate, unit in re.findall(r"waiting for (\S+) at ([\d.]+) ([kMGT]?B)/s", str(verdict.accounts)):
         assert float(rate) * BYTES[unit] <= 1.01 * best[name]

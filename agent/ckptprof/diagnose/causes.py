@@ -57,6 +57,8 @@ class Cause(Enum):
     MESSAGES = auto()  # sends and receives
     STATE_RECEIVED = auto()  # asleep while state was received over the network
     PAUSED = auto()  # requested sleep
+    CHILD = auto()  # a child process ran
+    FILE_LOCK = auto()
     UNEXPLAINED = auto()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ckptprof.diagnose.ceilings import READ, WRITE, Ceilings, ceiling_for, fastest
-from ckptprof.diagnose.tolerances import FEW, MOST, SLIGHT, TICK_SECONDS
+from ckptprof.diagnose.tolerances import CLEARLY, FEW, MOST, PART, SLIGHT, TICK_SECONDS
 from ckptprof.figures import duration_seconds, median, of_complete
 from ckptprof.measures import ConnectionMeasure, DeviceMeasure, LinkMeasure, Measures, MemoryMeasure, PathMeasure
 from ckptprof.model import Checkpoint, Kind
@@ -35,7 +35,7 @@ def seconds(value_ns: int | None) -> float | None:
 
 
 def busy_share(device: DeviceMeasure | None) -> float | None:
-    """Return the share of the time in which a device had requests.
+    """Return the share of the sampled time in which a device had requests: not of a checkpoint that is shorter.
 
     The kernel leaves out requests between two ticks: where few are in flight, their mean number is the share.
     """
@@ -68,6 +68,11 @@ class CheckpointContext:
     def transferred_bytes(self) -> float:
         """Bytes that its processes transferred for it, including staging and copies."""
         return max(self.checkpoint.bytes, or_zero(self.checkpoint.written_bytes) if self.is_save else 0.0)
+
+    @property
+    def files(self) -> float:
+        """Number of its files, including those that it created and removed."""
+        return max(self.checkpoint.files, or_zero(self.checkpoint.metadata.created))
 
     @property
     def ranks(self) -> int:
@@ -115,16 +120,51 @@ class CheckpointContext:
         """Bytes that the device transferred in the checkpoint's direction."""
         return None if self.device is None else self.bytes_of(self.device)
 
+    def seconds_of_device(self, device: DeviceMeasure | None) -> float | None:
+        """Return the seconds of the checkpoint in which a device was counted; None: it was sampled over a longer time.
+
+        Requests of a longer time are those of the checkpoint if they are no more than its own, and done by its end.
+        """
+        if device is None or device.seconds <= (1 + SLIGHT) * self.span:
+            return None if device is None else device.seconds or None
+        is_done = (
+            not self.is_save or self.is_direct or 0 < or_zero(self.checkpoint.durable_ns) <= self.checkpoint.end_ns
+        )
+        is_own = device.read_bytes + device.written_bytes <= CLEARLY * self.transferred_bytes
+        return self.span if is_own and is_done and or_zero(device.busy_seconds) <= self.span else None
+
+    def busy_of(self, device: DeviceMeasure | None) -> float | None:
+        """Return the share of the checkpoint in which a device had requests; None if that was not observed."""
+        spent, busy = self.seconds_of_device(device), busy_share(device)
+        return min(1.0, busy * device.seconds / spent) if device and spent and busy is not None else None
+
     def rate_of_device(self, device: DeviceMeasure | None) -> float | None:
-        """Return its bytes per second over the time in which they were counted, at most what it was seen to do."""
-        if device is None or not device.seconds:
+        """Return its bytes per second in the checkpoint, at most the best second of a long one; None: not observed."""
+        spent = self.seconds_of_device(device)
+        if device is None or spent is None:
             return None
         best = max(or_zero(device.shown_bytes_per_second), or_zero(device.peak_bytes_per_second))
-        return min(self.bytes_of(device) / device.seconds, best or math.inf)
+        return min(self.bytes_of(device) / spent, (spent == device.seconds and best) or math.inf)
 
     def bytes_of(self, device: DeviceMeasure) -> int:
         """Return what a device transferred in the checkpoint's direction."""
         return device.written_bytes if self.is_save else device.read_bytes
+
+    @property
+    def foreign_bytes(self) -> float:
+        """Bytes that its disk transferred for other processes: what it read, and what they wrote as far as observed."""
+        if self.device is None or self.is_remote or any(one.fetched_bytes is None for one in self.measures.processes):
+            return 0.0
+        read = self.device.read_bytes - sum(or_zero(one.fetched_bytes) for one in self.measures.processes)
+        written = self.device.written_bytes - self.transferred_bytes * self.is_save
+        seen = sum(one.disk_bytes for one in self.measures.others)
+        return max(0.0, read) + max(0.0, min(written, seen - max(0.0, read)))
+
+    @property
+    def is_disk_shared(self) -> bool:
+        """Whether its disk transferred a third of the bytes, or more, for other processes."""
+        whole = 0 if self.device is None else self.device.read_bytes + self.device.written_bytes
+        return whole > 0 and self.foreign_bytes >= PART * whole
 
     @property
     def device_operations(self) -> float | None:
@@ -132,6 +172,12 @@ class CheckpointContext:
         if self.device is None:
             return None
         return self.device.writes if self.is_save else self.device.reads
+
+    @property
+    def device_operations_per_second(self) -> float | None:
+        """Requests per second of the checkpoint that the device completed in its direction; None if not observed."""
+        spent = self.seconds_of_device(self.device)
+        return rate_of(self.device_operations, spent) if self.device_operations and spent else None
 
     @property
     def request_bytes(self) -> float | None:
@@ -146,14 +192,15 @@ class CheckpointContext:
         return min((known for one in self.measures.devices if (known := one.flushes) is not None), default=None)
 
     @property
-    def device_busy(self) -> float | None:
-        """Share of the time in which the device had requests."""
-        return busy_share(self.device)
-
-    @property
     def link_bytes(self) -> float | None:
         """Bytes that the link transferred in the checkpoint's direction, including kernel bypass."""
         return None if self.link is None else self._bytes_over(self.link)
+
+    @property
+    def fastest_second(self) -> float | None:
+        """Bytes in the fastest second of the device in its direction; None if it may be a short checkpoint and idle."""
+        best = None if self.device is None else self.device.shown_bytes_per_second
+        return best if abs((best or 0.0) - self.transferred_bytes) > PART * self.transferred_bytes else None
 
     @property
     def probed(self) -> float | None:

@@ -41,7 +41,8 @@ def cost(found: Accounting, gpus: int | None = None, observed_gpus: int | None =
     """Calculate the cost of one checkpoint; GPUs as given, according to NVML, or one per rank."""
     context = found.context
     checkpoint = context.checkpoint
-    sources = (gpus, "given"), (observed_gpus, "nvml"), (checkpoint.ranks, "ranks")
+    ranks = checkpoint.ranks if context.ranks > 1 else None  # a single one may have no GPU
+    sources = (gpus, "given"), (observed_gpus, "nvml"), (ranks, "ranks")
     known, origin = next(((count, by) for count, by in sources if count is not None and count > 0), (None, None))
     stall = seconds(checkpoint.stall_ns)
     speed = checkpoint.bytes / context.span if context.span > 0 else None

@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from ckptprof import figures
 from ckptprof.diagnose import tiers
 from ckptprof.diagnose.context import or_zero
 from ckptprof.diagnose.tolerances import FIELD_MEAN_SHARE, FIELD_MOST_SHARE, SNIA_SHARE
-from ckptprof.model import Checkpoint, Kind
+from ckptprof.model import Checkpoint, Kind, Watched
 from ckptprof.units import GIB, NS
 from ckptprof.verdicts import DirectionCost, JobCost
 
 
-def job_costs(checkpoints: Sequence[Checkpoint], watched_seconds: float | None = None) -> tuple[JobCost, ...]:
+def job_costs(checkpoints: Sequence[Checkpoint], watched: Watched | None = None) -> tuple[JobCost, ...]:
     """Return the cost of each job's checkpoints, the highest first; copies do not count.
 
-    A run lasts from its first checkpoint until its next is due, but no longer than was recorded (`watched_seconds`).
+    A run lasts from its first checkpoint until its next is due, but not beyond the end of the recording.
     """
     jobs: dict[str, list[Checkpoint]] = {}
     for one in checkpoints:
         if one.kind is not Kind.COPY:
             jobs.setdefault(one.job, []).append(one)
-    found = [_job(job, mine, watched_seconds) for job, mine in jobs.items()]
+    found = [_job(job, mine, watched) for job, mine in jobs.items()]
     return tuple(sorted(found, key=lambda one: (-(one.stall_seconds or 0.0), one.job)))
 
 
-def _job(job: str, mine: list[Checkpoint], watched_seconds: float | None) -> JobCost:
+def _job(job: str, mine: list[Checkpoint], watched: Watched | None) -> JobCost:
     mine = sorted(mine, key=lambda one: one.start_ns)
     stalls = figures.of_all(mine, figures.stall_seconds)
     stall = sum(stalls) if stalls else None
-    run = _span(mine, stall, watched_seconds)
+    run = _span(mine, stall, _recorded_until_ns(watched, mine[-1].start_ns))
     known, origin = _gpus(mine)
     share = min(1.0, stall / run) if stall is not None and run else None
     apart = figures.intervals_seconds(mine)
@@ -107,7 +108,14 @@ def _gpus(mine: Iterable[Checkpoint]) -> tuple[int | None, str | None]:
     return max(known, key=lambda pair: pair[0] or 0, default=(None, None))
 
 
-def _span(mine: list[Checkpoint], stall: float | None, watched_seconds: float | None) -> float | None:
+def _recorded_until_ns(watched: Watched | None, since_ns: int) -> float:
+    """Return the end of the session of the sampler that recorded this time; infinite if not known."""
+    ends = [] if watched is None else [one.start_ns for one in watched.gaps if not one.lost_samples]
+    ends += [] if watched is None or watched.end_ns is None else [watched.end_ns]
+    return min((one for one in ends if one >= since_ns), default=math.inf)
+
+
+def _span(mine: list[Checkpoint], stall: float | None, until_ns: float) -> float | None:
     """Return the time from the first checkpoint to when the next save is due, at the usual interval.
 
     To the end of the last save there would be four saves in three intervals. It is at least the stall, which may
@@ -117,7 +125,6 @@ def _span(mine: list[Checkpoint], stall: float | None, watched_seconds: float | 
         return None
     ends_ns = [float(one.end_ns - mine[0].start_ns) for one in mine]
     if mine[-1].kind is Kind.SAVE and (apart := figures.intervals_seconds(mine)):
-        due_ns = mine[-1].start_ns - mine[0].start_ns + figures.median(apart) * NS
-        ends_ns.append(due_ns if watched_seconds is None else min(due_ns, watched_seconds * NS))
+        ends_ns.append(min(mine[-1].start_ns + figures.median(apart) * NS, until_ns) - mine[0].start_ns)
     length = max(max(ends_ns) / NS, stall or 0.0)
     return length if length > 0 else None

@@ -221,9 +221,9 @@ def gain_text(verdict: Verdict) -> str | None:
 
 def alternative_text(verdict: Verdict) -> str:
     """Describe the second remedy with its gain; empty without one."""
-    one, now = verdict.alternative, verdict.seconds
-    won = "" if one is None else units.seconds(now - one.expected_seconds)
-    return "" if one is None else f"{clean_sentence(one.remedy)}: gain about {won} of {units.seconds(now)}"
+    one = verdict.alternative
+    won = units.seconds(won_seconds(verdict, one) or 0.0)
+    return "" if one is None else f"{clean_sentence(one.remedy)}: gain about {won} of {units.seconds(verdict.seconds)}"
 
 
 def bullets(texts: Iterable[str], width: int) -> list[str]:

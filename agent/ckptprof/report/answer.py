@@ -42,9 +42,7 @@ def conclude(report: Report, others: Sequence[Checkpoint] = ()) -> ReportAnswer:
     from ckptprof.diagnose.advice import first_advice  # noqa: PLC0415 # see above
     from ckptprof.diagnose.job_costs import job_costs  # noqa: PLC0415 # see above
 
-    start_ns, end_ns = report.watched.start_ns, report.watched.end_ns
-    recorded = None if start_ns is None or end_ns is None else (end_ns - start_ns) / units.NS
-    costs = job_costs(report.checkpoints, recorded)
+    costs = job_costs(report.checkpoints, report.watched)
     found = first_advice(report.checkpoints)
     if found is not None and found.limit is Limit.NONE:
         found = msgspec.structs.replace(found, **{"remedy": None, **_advise_fewer_saves(costs)})

@@ -8,6 +8,7 @@ import msgspec
 
 from ckptprof import figures, units
 from ckptprof.bounds import Count
+from ckptprof.diagnose.losses import seconds_apart
 from ckptprof.model import Checkpoint, Kind
 from ckptprof.report import certainty
 from ckptprof.verdicts import Limit
@@ -46,7 +47,7 @@ def _outliers_of(group: Sequence[Checkpoint]) -> list[tuple[float, Outlier]]:
     if not slow:
         return []
     size = figures.median(one.bytes for one in group)
-    parts = [_seconds_by_limit(one) for one in group if one.verdict is not None]
+    parts = [seconds_apart(one.verdict) for one in group if one.verdict is not None]
     medians = {
         limit: figures.median(own.get(limit, 0.0) for own in parts) for limit in {k for own in parts for k in own}
     }
@@ -54,7 +55,7 @@ def _outliers_of(group: Sequence[Checkpoint]) -> list[tuple[float, Outlier]]:
 
 
 def _outlier(one: Checkpoint, usual: float, size: float, medians: Mapping[Limit | None, float]) -> Outlier:
-    spent, own = figures.duration_seconds(one), _seconds_by_limit(one)
+    spent, own = figures.duration_seconds(one), seconds_apart(one.verdict) if one.verdict is not None else {}
     name = f"{one.kind.value} {one.id}" if one.id else f"a {one.kind.value}"
     name += "" if one.step is None else f", step {one.step},"
     times = f"{spent / usual:.1f} times the median of {units.seconds(usual)}"
@@ -71,12 +72,3 @@ def _outlier(one: Checkpoint, usual: float, size: float, medians: Mapping[Limit 
     if one.stall_ns:
         text += f"; training was blocked for {units.duration(one.stall_ns)}"
     return Outlier(id=one.id, uid=one.uid, times=spent / usual, median_seconds=usual, compared=times, sentence=text)
-
-
-def _seconds_by_limit(one: Checkpoint) -> dict[Limit | None, float]:
-    own: dict[Limit | None, float] = {}
-    for part in () if one.verdict is None else one.verdict.accounts:
-        waited = 0.0 if part.limit is Limit.CPU else part.runnable_seconds
-        own[part.limit] = own.get(part.limit, 0.0) + part.seconds - waited
-        own[Limit.CPU] = own.get(Limit.CPU, 0.0) + waited
-    return own

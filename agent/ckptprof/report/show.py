@@ -304,11 +304,15 @@ def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
 
 
 def _devices(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
+    from ckptprof.diagnose.context import gather_context  # noqa: PLC0415 # 10 ms, for this table alone
+
     spent_seconds = (checkpoint.end_ns - checkpoint.start_ns) / 1e9
     has_requests = any(device.requests is not None for device in checkpoint.devices)
-    rows = []
+    context, rows = gather_context(checkpoint), []
+    measured = {one.device: context.busy_of(one) for one in context.measures.devices}  # as the verdict has it
     for device in sorted(checkpoint.devices, key=lambda share: (share.under is None, share.device)):
         busy = None if device.busy_seconds is None or spent_seconds <= 0 else device.busy_seconds / spent_seconds
+        busy = measured.get(device.device, busy)
         rows.append(
             [
                 Cell("NAME", clean(device.device), minimum=8),

@@ -83,16 +83,16 @@ CALLS: dict[str, tuple[int, int, str]] = {
     "fsetxattr": (190, 7, "metadata"),
     "getxattr": (191, 8, "metadata"),
     "fgetxattr": (193, 10, "metadata"),
-    "flock": (73, 32, "lock"),
-    "fcntl": (72, 25, "lock"),
+    "flock": (73, 32, "file-lock"),
+    "fcntl": (72, 25, "file-lock"),
     "futex": (202, 98, "lock"),
     "futex_waitv": (449, 449, "lock"),
     "futex_wait": (455, 455, "lock"),
     "semop": (65, 193, "lock"),
     "semtimedop": (220, 192, "lock"),
     "msgrcv": (70, 188, "lock"),
-    "wait4": (61, 260, "lock"),  # for a child
-    "waitid": (247, 95, "lock"),
+    "wait4": (61, 260, "child"),
+    "waitid": (247, 95, "child"),
     "nanosleep": (35, 101, "sleep"),
     "clock_nanosleep": (230, 115, "sleep"),
     "pause": (34, -1, "sleep"),
@@ -125,14 +125,13 @@ CALLS: dict[str, tuple[int, int, str]] = {
 }
 FILE_WORDS = frozenset({"data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"})
 _WORDS = {number: word for number, _, word in CALLS.values()}
-_AWAITS = frozenset({CALLS["wait4"][0], CALLS["waitid"][0]})
 _FROM_ARM64 = {other: number for number, other, _ in CALLS.values() if other >= 0}
 # prefixes of kernel functions (wchan) that are more specific than a call, or replace it if not permitted
 _WAITS: tuple[tuple[str, str], ...] = (
     ("pipe_", "lock"),  # what is at its other end is another process or thread
     ("anon_pipe_", "lock"),
     ("eventfd_", "lock"),
-    ("do_wait", "lock"),
+    ("do_wait", "child"),
     ("futex_", "lock"),
     ("__futex_", "lock"),
     ("unix_", "network"),
@@ -186,8 +185,8 @@ def canonical(number: int, machine: str) -> int:
 def classify(state: str, call: int | None, wait: str | None) -> str:
     """Classify the call or wait of a thread in a sample (see `ThreadSample`).
 
-    data | sync | close | create | rename | unlink | metadata | lock | sleep | network | poll | memory | other |
-    running | fault (a page came in) | unknown.
+    data | sync | close | create | rename | unlink | metadata | lock | file-lock | child (its end) | sleep | network |
+    poll | memory | other | running | fault (a page came in) | unknown.
     """
     if state == "R":
         return "running"
@@ -199,11 +198,6 @@ def classify(state: str, call: int | None, wait: str | None) -> str:
     if word == "data":  # on something that is no file?
         return _word_of_wait(wait, _WAITS) or word
     return word
-
-
-def awaits_child(call: int | None, wait: str | None) -> bool:
-    """Test whether a thread sleeps until a child of its process ends."""
-    return (wait or "").startswith("do_wait") if call is None else call in _AWAITS
 
 
 def _word_of_wait(wait: str | None, table: tuple[tuple[str, str], ...]) -> str | None:

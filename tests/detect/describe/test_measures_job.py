@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.detect.describe.test_measures_threads import told, with_samples
+from tests.detect.describe.test_measures_threads import look, told, with_samples
 from tests.detect.observed import books
 from tests.detect.stage import MIB, SECOND_NS, Stage
 from tests.detect.tracer import activity, life, mono
@@ -56,11 +56,40 @@ def test_who_else_used_cpus_is_told_by_name() -> None:
         stage.process(pid, parent_pid=100, busy=0.9, comm="spin", runtimes=())
     stage.process(300, parent_pid=77, busy=0.8, comm="other", runtimes=())
     stage.process(301, parent_pid=100, busy=0.0, comm="idle", runtimes=())
+    reader = stage.process(302, parent_pid=77, busy=0.0, comm="reader", runtimes=())
+    stage.read(reader, "/data/other.bin", 1.5, 3.0, 300 * MIB)
     stage.write(writer, "/ckpt/step_1.pt", 2.0, 2.0, 200 * MIB)
     (save,) = stage.play(10)
 
     others = [(one.comm, one.count, round(one.busy, 1), one.started_by_writer) for one in told(save).others]
-    assert others == [("spin", 2, 1.8, True), ("other", 1, 0.8, False)]
+    assert others == [("spin", 2, 1.8, True), ("other", 1, 0.8, False), ("reader", 1, 0.0, False)]
+    assert told(save).others[-1].disk_bytes == pytest.approx(200 * MIB, rel=0.1)
+
+
+@pytest.mark.parametrize("waited_s", [0.1, 1.0])
+def test_nobody_is_told_who_used_what_was_not_short(waited_s: float) -> None:
+    """A thread that hardly waited for a CPU, on a disk that transferred nothing else, has no others to name."""
+    stage = Stage(hz=10)
+    stage.process(201, parent_pid=77, busy=0.9, comm="spin", runtimes=())
+    stage.write(stage.process(100), "/ckpt/step_1.pt", 2.0, 2.0, 200 * MIB)
+    looks = [(at_s, look(at_s, cpu_s=0.1, waited_s=waited_s * (at_s > 3))) for at_s in (1.9, 2.5, 3.5, 4.1)]
+    (save,) = with_samples(stage, 10, *looks)
+
+    assert [one.comm for one in told(save).others] == ["spin"] * (waited_s == 1.0)
+
+
+@pytest.mark.parametrize(("call", "named"), [(61, "make"), (202, None)])
+def test_the_child_that_a_writer_waited_for_is_told(call: int, named: str | None) -> None:
+    """Of those that ran meanwhile the one that ran longest, if it waited for a child at all."""
+    stage = Stage(hz=10)
+    writer = stage.process()
+    for pid, born_s, exit_s, comm in ((201, 2.3, 3.9, "make"), (202, 2.5, 3.0, "date"), (203, 5.0, 9.0, "later")):
+        stage.process(pid, parent_pid=100, born_s=born_s, exit_s=exit_s, comm=comm, runtimes=())
+    stage.write(writer, "/ckpt/step_1.pt", 2.0, 2.0, 200 * MIB)
+    looks = [(at_s, look(at_s, call=call, state="S")) for at_s in (2.4, 2.8, 3.4, 3.8)]
+    (save,) = with_samples(stage, 10, *looks)
+
+    assert told(save).awaited == named
 
 
 def test_pauses_for_dirty_pages_are_of_the_time_between() -> None:

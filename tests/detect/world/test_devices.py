@@ -81,13 +81,17 @@ def test_the_longest_mount_point_counts_and_of_equals_the_latest() -> None:
 
 def test_the_busy_time_may_wrap() -> None:
     """The kernel's milliseconds have 32 bits."""
+    end_ns = 8_000_000_000
     seen = book(
-        (0, mount("/", "sda")), (1, disk("sda", sectors=1, io_ms=2**32 - 500)), (9, disk("sda", sectors=2, io_ms=500))
+        (0, mount("/", "sda")),
+        (1, disk("sda", sectors=1, io_ms=2**32 - 500)),
+        (end_ns, disk("sda", sectors=2, io_ms=500)),
     )
 
-    (share,) = seen.shares("/x", 1, 9, writes=True)
-
+    (share,) = seen.shares("/x", 1, end_ns, writes=True)
     assert share.busy_seconds == 1.0
+    (short,) = seen.shares("/x", 1, end_ns // 10, writes=True)
+    assert short.busy_seconds is None  # it was also busy outside of this time
 
 
 def test_counters_that_went_back_give_no_share() -> None:

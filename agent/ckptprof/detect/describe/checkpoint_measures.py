@@ -32,12 +32,12 @@ def measure_checkpoint(draft: Draft) -> Measures:
     files, spent_ns, after_ns = measure_clean_up(draft)
     before = measure_before_save(draft)
     before_ns = before.blocked_ns if before is not None else 0
-    packing = draft.stall.packing
+    packing, devices = draft.stall.packing, _devices(draft)
     return Measures(
         threads=measure_threads(draft, acts),
         processes=measure_processes(draft, acts),
-        others=measure_others(draft),
-        devices=_devices(draft),
+        others=measure_others(draft, acts, devices),
+        devices=devices,
         connections=measure_connections(draft),
         gpu_sent_bytes=world.gpu_traffic.sent_bytes(list_job_processes(draft), start_ns - before_ns, end_ns)
         if candidate.writes and draft.stall.mode is not Mode.ASYNC
@@ -50,11 +50,23 @@ def measure_checkpoint(draft: Draft) -> Measures:
         clean_up_ns=spent_ns,
         clean_up_files=files,
         clean_up_after_ns=after_ns,
+        awaited=_awaited_child(draft),
         packed_ns=length(packing) or None,
         packing_busy=_busiest_child(draft, packing[-1]) if packing else None,
         cores=draft.world.header.cores,
         lost_share=world.starvation.lost_share(start_ns, end_ns),
     )
+
+
+def _awaited_child(draft: Draft) -> str | None:
+    world, start_ns, end_ns = draft.world, draft.candidate.start_ns, draft.candidate.end_ns
+    waiting = {one for one in draft.writers if world.threads.child_waits(one, start_ns, end_ns)}
+    ran = [
+        (min(end_ns, world.ended.get(process, end_ns)) - max(start_ns, history.first_ns), process)
+        for process, history in (world.histories.items() if waiting else ())
+        if world.jobs.parent(process) in waiting
+    ]
+    return world.jobs.comm(max(ran)[1]) if ran and max(ran)[0] > 0 else None
 
 
 def _busiest_child(draft: Draft, span: Span) -> float | None:

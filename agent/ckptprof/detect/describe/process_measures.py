@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
 from ckptprof.detect.describe.draft import Draft
@@ -16,7 +16,7 @@ from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.stack_states import classify_act
 from ckptprof.detect.world.training_threads import BASELINE_NS
 from ckptprof.frameworks.program_names import NUMERIC_RUNTIMES, TRAINING_RUNTIMES
-from ckptprof.measures import JobMemoryMeasure, ProcessMeasure, UsageMeasure
+from ckptprof.measures import DeviceMeasure, JobMemoryMeasure, ProcessMeasure, UsageMeasure
 
 _PAUSE_PROGRAM = "dirty-pauses"  # the trace program that counts them
 
@@ -26,20 +26,32 @@ def measure_processes(draft: Draft, acts: list[ThreadAct]) -> tuple[ProcessMeasu
     return tuple(_measure(draft, process, acts) for process in list_job_processes(draft))
 
 
-def measure_others(draft: Draft) -> tuple[UsageMeasure, ...]:
-    """Measure by name which other observed processes used CPUs: those that the writers started apart from the rest."""
-    jobs, span, listed = draft.world.jobs, (draft.candidate.start_ns, draft.candidate.end_ns), list_job_processes(draft)
-    used: dict[tuple[str, bool], list[float]] = {}
-    for process in draft.world.histories.keys() - set(listed):
+def measure_others(draft: Draft, acts: list[ThreadAct], disks: Iterable[DeviceMeasure]) -> tuple[UsageMeasure, ...]:
+    """Measure by name which other observed processes used CPUs or disks, those that the writers started apart.
+
+    Nothing if no thread waited for a CPU, and no disk transferred more than the checkpoint.
+    """
+    span = draft.candidate.start_ns, draft.candidate.end_ns
+    least_ns, least_bytes = LITTLE_SHARE * (span[1] - span[0]), LITTLE_SHARE * draft.candidate.bytes
+    waits_ns = [None if one.usage is None else one.usage.runqueue_ns for one in acts]
+    has_waited = any(one is None or one >= least_ns for one in waits_ns)
+    is_shared = any(one.read_bytes + one.written_bytes > draft.candidate.bytes + least_bytes for one in disks)
+    if not has_waited and not is_shared:
+        return ()
+    jobs, used = draft.world.jobs, dict[tuple[str, bool], list[tuple[float, int]]]()
+    for process in draft.world.histories.keys() - set(list_job_processes(draft)):
         usage, info = draft.world.usage.totals(process, *span), jobs.info(process)
-        if usage is not None and usage.busy >= LITTLE_SHARE:
+        intervals = draft.world.histories[process].between(*span)
+        busy, disk_bytes = usage.busy if usage else 0.0, sum(one.fetched_bytes + one.dirtied_bytes for one in intervals)
+        if busy >= LITTLE_SHARE or disk_bytes >= least_bytes:
             above = jobs.ancestors(info)[1:] if info is not None else ()
             is_own = any(key_of(one) in draft.writers for one in above)
-            used.setdefault((jobs.comm(process), is_own), []).append(usage.busy)
+            used.setdefault((jobs.comm(process), is_own), []).append((busy, disk_bytes))
     found = [
-        UsageMeasure(comm=comm, count=len(busy), busy=sum(busy), started_by_writer=is_own)
-        for (comm, is_own), busy in used.items()
-    ]
+        UsageMeasure(comm=comm, count=len(each), busy=sum(busy for busy, _ in each), started_by_writer=is_own,
+                     disk_bytes=sum(disk_bytes for _, disk_bytes in each))
+        for (comm, is_own), each in used.items()
+    ]  # fmt: skip
     return tuple(sorted(found, key=lambda one: (-one.busy, one.comm))[:MAX_PER_ITEM])
 
 

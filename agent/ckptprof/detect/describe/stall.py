@@ -230,7 +230,8 @@ def _classify_sole_writer(
     after = _in_kernel_after(group.trainer, activity, known)
     reading = _reading_around(activity, candidate, known)
     blocked = merged([*spans, *own_still, *helper_built, *packing, *before, *after, *reading])
-    text = "the training thread wrote all of it itself"
+    fed = [known.world.jobs.comm(one) for one in group.roles if one != group.trainer]
+    text = f"the training thread passed it to `{fed[0]}`" if fed else "the training thread wrote all of it itself"
     all_still = merged([*spans, *still_spans, *before, *after])
     reuses_buffer = not before and prepared is None and activity.trainers.has_copy_buffer(group.trainer, group.bytes)
     limitations = (REUSED_MEMORY,) if reuses_buffer else ()

@@ -11,12 +11,12 @@ from ckptprof.detect.world.bounded import MAX_RECENT
 from ckptprof.detect.world.counter_history import CounterHistory
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
-from ckptprof_collectors.processes.syscalls import awaits_child, classify
+from ckptprof_collectors.processes.syscalls import classify
 from ckptprof_collectors.samples import ThreadSample
 
 WORDS = (
-    "data", "sync", "close", "create", "rename", "unlink", "metadata", "fault", "network", "lock", "sleep", "running",
-    "other",
+    "data", "sync", "close", "create", "rename", "unlink", "metadata", "fault", "network", "lock", "file-lock",
+    "child", "sleep", "running", "other",
 )  # fmt: skip
 _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
 _MIN_SPLIT_TICKS = 2  # fewer ticks cannot be split into user and system time
@@ -93,7 +93,7 @@ class ThreadHistories:
         thread = threads.get(sample.tid)
         if thread is not None and at_ns <= thread.last_ns:
             return
-        if sample.tid == sample.pid and awaits_child(sample.call, sample.wait):
+        if sample.tid == sample.pid and classify(sample.state, sample.call, sample.wait) == "child":
             self._record_wait(process, thread, at_ns, sample)
         before = len(thread) if thread is not None else 0
         if thread is None or sample.user_ticks < thread.user_ticks:  # the tid was reused

@@ -172,14 +172,16 @@ def _merged(found: Iterable[AttributedTime]) -> list[AttributedTime]:
 def _with_waits(found: Sequence[AttributedTime], usual: float | None) -> list[AttributedTime]:
     """Assign waits for a CPU to the work that waited, if it is slow also without them: half a second on a free CPU.
 
-    Not if they exceed `usual`, the seconds that earlier saves of the job took in all: these had the same work.
+    Not if they exceed `usual`, the seconds that earlier saves of the job took in all: these had the same work; or that
+    work itself, if there are none.
     """
     on_cpu: dict[Limit | None, float] = {}
     for one in found:
         on_cpu[one.limit] = on_cpu.get(one.limit, 0.0) + one.seconds - one.runnable
     slow = {one.cause for one in found if one.limit not in (None, Limit.NONE) and on_cpu[one.limit] >= MOMENT_SECONDS}
     waits = {one.work: one.seconds for one in found if one.work in slow}
-    if usual is not None and sum(waits.values()) > usual:
+    own = sum(one.seconds - one.runnable for one in found if one.cause in slow and one.cause in waits)
+    if sum(waits.values()) > (own if usual is None else usual):
         waits = {}
     return [
         replace(one, seconds=one.seconds + waits.get(one.cause, 0.0), runnable=one.runnable + waits.get(one.cause, 0.0))

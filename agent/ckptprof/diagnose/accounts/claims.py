@@ -5,7 +5,7 @@ Their order is `accounts.ORDER`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.network_evidence import could_bypass_cache
@@ -20,7 +20,6 @@ from ckptprof.diagnose.tolerances import (
     HARDLY_ANY,
     LARGELY,
     MEMORY_RATE,
-    MOMENT_SECONDS,
     MOST,
     NEARLY_ALL,
     SLIGHT,
@@ -38,6 +37,13 @@ _EACH_WAITS = (Limit.FLUSH, Limit.SMALL_IO)  # operation by operation
 _NAMES = (Part.CREATE, Part.RENAME, Part.METADATA)
 OF_EACH_FILE = (*_NAMES, Part.CLOSE, Part.DATA, Part.COPY, Part.USER, Part.STARVED, Part.QUEUED)
 MAPPED = (Part.FAULT, Part.KERNEL, Part.REST, Part.DATA, Part.COPY)  # where a mapped restore spends its time
+_WAITS = {
+    Part.CHILD: (Cause.CHILD, "until a child process ended"),
+    Part.FILE_LOCK: (Cause.FILE_LOCK, "for a file lock (flock, fcntl)"),
+    Part.LOCK: (Cause.UNEXPLAINED, "for another thread or process (futex, pipe)"),
+    Part.NETWORK: (Cause.UNEXPLAINED, "in sends, receives and polls"),
+    Part.SLEEP: (Cause.UNEXPLAINED, "by its own request"),
+}
 _LOCKED_SECONDS = 0.1  # of CPU time: ten ticks of the kernel's accounting
 _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, including its kernel calls
 
@@ -66,7 +72,7 @@ class Claim(NamedTuple):
 
 def deletion(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Claim the deletion of old checkpoints: its calls, and waits while other processes deleted."""
-    spent, left = parts.claim(inputs.deleted, Part.UNLINK, Part.REST, Part.LOCK, Part.SLEEP)
+    spent, left = parts.claim(inputs.deleted, Part.UNLINK, *IDLE)
     return _claimed(left, Cause.DELETION, Limit.CLEAN_UP, spent, deletion_text(inputs.context))
 
 
@@ -74,7 +80,7 @@ def late_rank(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Claim the time by which the last rank was late: from waits first, then from all parts in proportion."""
     if inputs.straggler is None:
         return Claim(parts)
-    waited, left = parts.claim(inputs.straggler.seconds, Part.REST, Part.LOCK, Part.SLEEP)
+    waited, left = parts.claim(inputs.straggler.seconds, *IDLE)
     worked, left = left.claim_evenly(inputs.straggler.seconds - waited)
     return _claimed(left, Cause.LATE_RANK, Limit.STRAGGLER, waited + worked, inputs.straggler.text)
 
@@ -85,7 +91,7 @@ def kernel(inputs: ClaimInputs, parts: Parts) -> Claim:
     if context.is_mapped and not context.is_save:
         return Claim(parts)  # page faults
     creates = sum(or_zero(one.creates) for one in context.measures.threads)
-    is_uncounted = 0 < creates < MOST * _files(context)  # with ten thousand new files a second the trace drops events
+    is_uncounted = 0 < creates < MOST * context.files  # with ten thousand new files a second the trace drops events
     if _many_small(context) and (not inputs.path.time.is_exact or is_uncounted):
         names = max(0.0, spent - context.transferred_bytes / MEMORY_RATE)
         parts = parts.reassign(names, Part.KERNEL, Part.CREATE)
@@ -93,19 +99,13 @@ def kernel(inputs: ClaimInputs, parts: Parts) -> Claim:
 
 
 def _many_small(context: CheckpointContext) -> bool:
-    files = _files(context)
+    files = context.files
     return files >= MANY_FILES and context.transferred_bytes / files < SMALL_BYTES
-
-
-def _files(context: CheckpointContext) -> float:
-    return max(context.checkpoint.files, or_zero(context.checkpoint.metadata.created))
 
 
 def names(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Claim the time in file name operations; for many small files all time that is spent per file."""
-    context, slow, files = inputs.context, parts.of(Part.CREATE, Part.RENAME), _files(inputs.context)
-    if 0 < MOMENT_SECONDS * files <= slow >= parts.of(Part.METADATA):  # not their number: what stores them is slow
-        parts = parts.without(Part.CREATE, Part.RENAME).plus({Part.CLOSE: slow})
+    context, files = inputs.context, inputs.context.files
     spent, whole = parts.of(*_NAMES), parts.without(Part.QUEUED, Part.STARVED).total
     claimed = OF_EACH_FILE if _many_small(context) and spent > SLIGHT * whole else _NAMES
     words = "looking up" if parts.of(Part.METADATA) > MOST * spent else "creating and renaming"
@@ -206,7 +206,7 @@ def unknown_wait(inputs: ClaimInputs, parts: Parts) -> Claim:
     context, rest = inputs.context, parts.of(Part.REST)
     if inputs.path.time.calls_known or rest <= 0 or not context.device_bytes:
         return Claim(parts)
-    at_limit = throttle(context, rest) is not None or (context.device_busy or 0.0) >= LARGELY
+    at_limit = throttle(context, rest) is not None or (context.busy_of(context.device) or 0.0) >= LARGELY
     is_theirs = at_limit and context.device_bytes >= MOST * context.transferred_bytes
     return Claim(parts.reassign(rest, Part.REST, Part.DATA) if is_theirs else parts)
 
@@ -332,12 +332,19 @@ def paused(inputs: ClaimInputs, parts: Parts) -> Claim:
     return _claimed(parts.without(Part.SLEEP), Cause.PAUSED, Limit.NONE, slept, text)
 
 
-def unexplained(_: ClaimInputs, parts: Parts) -> Claim:
-    """Claim the time that no other claim has explained."""
-    spent = parts.total
-    if spent < _ROUNDING_SECONDS:
+def unexplained(inputs: ClaimInputs, parts: Parts) -> Claim:
+    """Claim the time that no other claim has explained, with the waits that samples show."""
+    if parts.total < _ROUNDING_SECONDS:
         return Claim(parts)
-    return _claimed(Parts({}), Cause.UNEXPLAINED, None, spent, "not explained by any measurement")
+    child = inputs.context.measures.awaited
+    found = [
+        AttributedTime(cause, None, parts.of(part), f"asleep {words}, not in file calls nor waiting for a CPU")
+        for part, (cause, words) in _WAITS.items()
+    ]
+    if child is not None:
+        found = [replace(one, text=one.text.replace("a child process", f"its child `{child}`")) for one in found]
+    rest = parts.without(*_WAITS).total
+    return Claim(Parts({}), (*found, AttributedTime(Cause.UNEXPLAINED, None, rest, "not explained by any measurement")))
 
 
 def _claimed(left: Parts, cause: Cause, limit: Limit | None, spent: float, text: str) -> Claim:

@@ -17,6 +17,7 @@ class Part(Enum):
     DATA = "data"  # asleep in reads and writes
     SYNC = "sync"
     CLOSE = "close"
+    STORED_NAMES = "stored-names"  # creates and renames that wait for what stores the names
     FAULT = "fault"  # asleep in a page fault
     QUEUED = "queued"  # runnable in the kernel, waiting for a CPU
     COPY = "copy"  # on CPU in reads and writes
@@ -25,15 +26,17 @@ class Part(Enum):
     STARVED = "starved"  # runnable in its own code, waiting for a CPU
     CPU = "cpu"  # on CPU, activity unknown
     NETWORK = "network"  # asleep in sends and receives
-    LOCK = "lock"  # asleep in futex(2) and the like
+    LOCK = "lock"  # asleep in futex(2) and the like, or at a pipe
+    FILE_LOCK = "file-lock"  # asleep in flock(2) and the like
+    CHILD = "child"  # asleep until a child process ends
     SLEEP = "sleep"  # requested sleep
     REST = "rest"  # asleep, reason not known
 
 
 CALLS = (Part.DATA, Part.SYNC, Part.CLOSE, Part.CREATE, Part.RENAME, Part.UNLINK)  # timed by the trace
-STORED = (Part.DATA, Part.SYNC, Part.CLOSE)  # waits that storage may cause
+STORED = (Part.DATA, Part.SYNC, Part.CLOSE, Part.STORED_NAMES)  # waits that storage may cause
 RUNNABLE = (Part.QUEUED, Part.STARVED)  # waits for a CPU
-IDLE = (Part.LOCK, Part.SLEEP, Part.REST)  # waits outside I/O
+IDLE = (Part.REST, Part.LOCK, Part.FILE_LOCK, Part.CHILD, Part.SLEEP)  # waits outside I/O
 BUSY = tuple(part for part in Part if part not in IDLE)
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ckptprof.diagnose.accounts.parts import BUSY, CALLS, Part, Parts
+from ckptprof.diagnose.accounts.parts import BUSY, CALLS, IDLE, Part, Parts
 from ckptprof.diagnose.context import CheckpointContext, or_zero, seconds
-from ckptprof.diagnose.tolerances import HARDLY_ANY, LITTLE, MOST
+from ckptprof.diagnose.tolerances import HARDLY_ANY, LITTLE, MOMENT_SECONDS, MOST
 from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
 from ckptprof.units import NS
 
-_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by samples, outside calls
+_ASLEEP = (Part.FAULT, Part.NETWORK, Part.METADATA, *IDLE)  # by samples, outside calls
 _SAMPLE_NAMES = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # of a part
 _PIECES = 16  # of the path, at most
 
@@ -202,7 +202,15 @@ def critical(context: CheckpointContext) -> CriticalPath:
         parts = parts.plus(_filled(gap, others, thread.pid))
     writers = [one for one in others if one.pid == thread.pid and one.bytes >= LITTLE * thread.bytes]
     process = next((one for one in context.measures.processes if one.pid == thread.pid), None)
-    return CriticalPath(replace(own, parts=parts), thread, process, len(writers) + 1)
+    return CriticalPath(replace(own, parts=_with_stored_names(parts, context.files)), thread, process, len(writers) + 1)
+
+
+def _with_stored_names(parts: Parts, files: float) -> Parts:
+    """Separate creates and renames that are slow each: what stores them is slow, not their number."""
+    spent = parts.of(Part.CREATE, Part.RENAME)
+    if not files or spent < max(MOMENT_SECONDS * files, parts.of(Part.METADATA)):
+        return parts
+    return parts.without(Part.CREATE, Part.RENAME).plus({Part.STORED_NAMES: spent})
 
 
 def _critical_thread(context: CheckpointContext, threads: list[ThreadMeasure]) -> ThreadMeasure | None:

@@ -76,7 +76,8 @@ def _spent(context: CheckpointContext, pid: int, parts: tuple[Part, ...]) -> flo
 def _saturated(context: CheckpointContext, asleep_share: float) -> bool:
     """Check whether the ranks shared a device that was never idle: which of them ends last is then chance."""
     bound = throttle(context, context.span)
-    return asleep_share >= MOST and (bound.share if bound is not None else or_zero(context.device_busy)) >= LARGELY
+    reached = bound.share if bound is not None else or_zero(context.busy_of(context.device))
+    return asleep_share >= MOST and reached >= LARGELY
 
 
 def _why(late: float, last: Rank, others: tuple[Rank, ...]) -> str:

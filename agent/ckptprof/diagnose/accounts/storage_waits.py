@@ -143,11 +143,11 @@ def _small(context: CheckpointContext, waiting: float) -> Wait | None:
     if bound is None and shown is not None and bytes_per_second >= LARGELY * shown and (request or 0) >= TINY_BYTES:
         return None
     words = f"in small operations of {size(request if request is not None else call or 0)} each"
-    if context.device is not None and context.device_operations:
+    if (operations := context.device_operations_per_second) is not None:
         most = (bound and bound.operations_per_second) or math.inf  # more is an artefact of the clock
-        words += f", {per_second(min(rate_of(context.device_operations, context.device.seconds), most))}"
+        words += f", {per_second(min(operations, most))}"
     if bound is not None and bound.operations_per_second is not None:
-        words += f" of the {per_second(bound.operations_per_second)} that the disk is throttled to"
+        words += f"; the disk is throttled to {per_second(bound.operations_per_second)}"
     free = f"bandwidth was only {rate(bytes_per_second)}" + (
         f", of {rate(shown)} measured on this path" if shown else ""
     )
@@ -182,7 +182,7 @@ def _limited_layer(context: CheckpointContext) -> DeviceMeasure | None:
 
 def _device(context: CheckpointContext, waiting: float) -> Wait:
     device = _limited_layer(context)
-    busy, transferred_rate = busy_share(device), context.rate_of_device(device)
+    busy, transferred_rate = context.busy_of(device), context.rate_of_device(device)
     bound = throttle(context, waiting)
     speed = ""
     if transferred_rate is not None:
@@ -197,6 +197,8 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
     words = f"waiting for {device.device if device is not None else 'the disk'}{speed}"
     if busy is not None:
         words += f", which was {percent(busy)} busy"
+    elif device is not None:
+        words += f" (sampled over {seconds(device.seconds)}: its rate in this time is not known)"
     steadiness = or_zero(device.steadiness) if device is not None else 0.0
     is_paced = busy is not None and busy < PART and steadiness >= LARGELY
     if is_paced:

@@ -6,13 +6,14 @@ from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.rules.rule import (
     CauseRule,
-    Words,
     extra_writes,
     in_background,
     is_restore,
     is_save,
     largest_of_limits,
     memory_pressure,
+    mostly,
+    number_of,
     stack_share_in,
 )
 from ckptprof.diagnose.tolerances import MOST, PART
@@ -25,15 +26,6 @@ from ckptprof.verdicts import Limit
 def _received_little(context: CheckpointContext) -> bool:
     before = context.measures.before
     return before is not None and or_zero(before.received_bytes) < PART * max(1, context.checkpoint.bytes)
-
-
-def _mostly(cause: Cause) -> Words:
-
-    def words(_: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
-        largest = largest_of_limits(accounts, Limit.SERIALIZE)
-        return largest if largest is not None and largest.cause is cause else None
-
-    return words
 
 
 def _lock(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
@@ -86,9 +78,7 @@ def _who_used_cpus(context: CheckpointContext, accounts: tuple[AttributedTime, .
     largest, user = largest_of_limits(accounts, Limit.CPU), _cpu_user(context)
     if largest is None or user is None:
         return largest
-    whose = "that it started" if user.started_by_writer else "of others"
-    number = f"{user.count:,} process{'es' * (user.count != 1)}"
-    return f"`{user.comm}` used {user.busy:.1f} of {context.measures.cores} CPUs, in {number} {whose}"
+    return f"`{user.comm}` used {user.busy:.1f} of {context.measures.cores} CPUs, {number_of(user)}"
 
 
 def _by_a_pool(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
@@ -182,7 +172,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="busy-daemon",
         limits=(Limit.SERIALIZE,),
-        words=_mostly(Cause.DAEMON),
+        words=mostly(Limit.SERIALIZE, Cause.DAEMON),
         remedy=(
             "reduce the CPU work of the process that serves the mount: no compression, cheaper ciphers (`sshfs -o "
             "compression=no,Ciphers=aes128-gcm@openssh.com`), larger requests"
@@ -194,7 +184,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="packed",
         limits=(Limit.SERIALIZE,),
-        words=_mostly(Cause.PACKED),
+        words=mostly(Limit.SERIALIZE, Cause.PACKED),
         remedy="run the packing in the background, and wait for it only before the next save",
         reference="tar(1), zstd(1)",
         without="packed in the background",

@@ -10,6 +10,7 @@ from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import CheckpointContext, or_zero
 from ckptprof.diagnose.tolerances import MOST, PART, SLIGHT
 from ckptprof.frameworks.framework_table import libraries_of
+from ckptprof.measures import UsageMeasure
 from ckptprof.model import Kind, Mode
 from ckptprof.units import percent, size
 from ckptprof.verdicts import Limit
@@ -67,7 +68,23 @@ class CauseRule:
         return next((text for library, text in special.items() if library in used), general)
 
 
-def largest_of_limits(accounts: tuple[AttributedTime, ...], *limits: Limit) -> AttributedTime | None:
+def number_of(user: UsageMeasure) -> str:
+    """Return how many processes a use adds up, and whose they are."""
+    whose = "that it started" if user.started_by_writer else "of others"
+    return f"in {user.count:,} process{'es' * (user.count != 1)} {whose}"
+
+
+def mostly(limit: Limit | None, cause: Cause) -> Words:
+    """Match the largest account of a limit, or of unexplained time, if it has this cause."""
+
+    def words(_: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
+        largest = largest_of_limits(accounts, limit)
+        return largest if largest is not None and largest.cause is cause else None
+
+    return words
+
+
+def largest_of_limits(accounts: tuple[AttributedTime, ...], *limits: Limit | None) -> AttributedTime | None:
     """Return the largest account of these limits, None if there is none."""
     return next((one for one in accounts if one.limit in limits), None)
 

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import CheckpointContext, or_zero
-from ckptprof.diagnose.rules.rule import CauseRule, is_restore
-from ckptprof.diagnose.tolerances import LITTLE
+from ckptprof.diagnose.context import CheckpointContext
+from ckptprof.diagnose.rules.rule import CauseRule, is_restore, mostly, number_of
+from ckptprof.diagnose.tolerances import PART
+from ckptprof.measures import UsageMeasure
 from ckptprof.model import Level, Mode
-from ckptprof.units import NS, seconds
+from ckptprof.units import seconds, size
 from ckptprof.verdicts import THROTTLED, Limit
 
-_TIMEOUT_SECONDS = 600  # default of NCCL's collectives (torch.distributed)
-_MEASURE = "measure the path once (`ckptprof ceiling DIR`)"
-
-
-def _paused(context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
-    paused = sum(or_zero(one.dirty_pause_ns) for one in context.measures.processes) / NS
-    whole = sum(one.seconds for one in accounts)
-    text = f"writers were blocked for {seconds(paused)} by the limit on dirty pages"
-    return text if paused > LITTLE * whole else None
+_MEASURE = "see what `ckptprof doctor` lacks, and measure the path once (`ckptprof ceiling DIR`)"
 
 
 def _raise_the_throttle(context: CheckpointContext) -> str | None:
@@ -28,22 +21,36 @@ def _raise_the_throttle(context: CheckpointContext) -> str | None:
     return None if bound is None else f"raise the throttle of {bound.device}: {where}"
 
 
+def _disk_user(context: CheckpointContext) -> UsageMeasure | None:
+    """Return the other processes that transferred most, if that is a third of the foreign bytes; None: not observed."""
+    most = max(context.measures.others, key=lambda one: one.disk_bytes, default=None)
+    return most if most is not None and most.disk_bytes >= PART * context.foreign_bytes else None
+
+
+def _who_used_the_disk(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
+    device, user = context.device, _disk_user(context)
+    if device is None or not context.is_disk_shared or throttle(context, context.span) is not None:
+        return None
+    if user is None:
+        return f"{device.device} transferred {size(context.foreign_bytes)} for other processes"
+    return f"`{user.comm}` transferred {size(user.disk_bytes)} alongside, {number_of(user)}"
+
+
+def _leave_the_disk(context: CheckpointContext) -> str | None:
+    user = _disk_user(context)
+    if user is None:
+        return None
+    whose = "its own " if user.started_by_writer else ""
+    return f"run {whose}`{user.comm}` at another time or on another disk, or limit it (io.max of its cgroup)"
+
+
 def _faster_tier(context: CheckpointContext) -> str | None:
     is_async = context.checkpoint.mode is Mode.ASYNC
     return "use a faster tier (local NVMe), or save less often" if is_async else None
 
 
-def _exceeds_nccl_timeout(context: CheckpointContext, _accounts: tuple[AttributedTime, ...]) -> str | None:
-    if or_zero(context.checkpoint.ranks) < 2 or context.span < _TIMEOUT_SECONDS:
-        return None
-    return f"it took {seconds(context.span)}, and NCCL times out after {_TIMEOUT_SECONDS} s"
-
-
-def _collect_more_remedy(context: CheckpointContext) -> str:
-    processes = context.measures.processes
-    steps = [] if context.checkpoint.level is Level.TRACE else ["record at --level trace"]
-    steps += [] if any(one.stacks for one in processes) else ["install py-spy"]
-    return f"collect more data: {', '.join([*steps, _MEASURE])}"
+def _collect_more_remedy(context: CheckpointContext) -> str | None:
+    return None if context.checkpoint.level is Level.TRACE else f"record at `--level trace`, {_MEASURE}"
 
 
 def _without_a_limit(_context: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> str | None:
@@ -56,6 +63,16 @@ def _from_the_page_cache(context: CheckpointContext, _accounts: tuple[Attributed
 
 
 RULES: tuple[CauseRule, ...] = (
+    # Others read or write the same disk.
+    CauseRule(
+        name="shared-disk",
+        limits=(Limit.DEVICE,),
+        words=_who_used_the_disk,
+        remedy="find out who uses this disk (`pidstat -d`); use another disk, or limit them (io.max of a cgroup)",
+        special_remedy=_leave_the_disk,
+        reference="kernel Documentation/admin-guide/cgroup-v2.rst, io.max",
+        without="without the others",
+    ),
     # Writers are blocked because vm.dirty_bytes is small.
     CauseRule(
         name="dirty-limits",
@@ -76,18 +93,6 @@ RULES: tuple[CauseRule, ...] = (
             "thread can copy"
         ),
         reference="DDN hybrid I/O (x1.7 per thread, 40 % of peak with buffered writes)",
-    ),
-    # Buffered writes reach the dirty limits: a writer is slowed to the speed of writeback.
-    CauseRule(
-        name="buffered",
-        limits=(Limit.DEVICE,),
-        words=_paused,
-        remedy=(
-            "use a faster tier, or async saves: the save waits for the disk in the end; a higher vm.dirty_bytes only "
-            "moves the wait"
-        ),
-        reference="DDN hybrid I/O; cockroachdb PR#20449",
-        special_remedy=_faster_tier,
     ),
     CauseRule(
         name=THROTTLED,
@@ -174,23 +179,27 @@ RULES: tuple[CauseRule, ...] = (
         ),
         reference="LLNL/scr#449",
     ),
-    # A save longer than the collective timeout kills the ranks that wait for it.
+    # The training thread runs a program between two writes, or before it returns, and waits for its end.
     CauseRule(
-        name="timeout",
+        name="awaited-child",
         limits=(Limit.UNCLEAR,),
-        words=_exceeds_nccl_timeout,
-        remedy="raise the timeout of the collectives until the cause is found",
-        remedies={
-            "torch": "raise the timeout (`init_process_group(timeout=timedelta(hours=2))`) until the cause is found"
-        },
-        reference="DeepSpeed#7533; torchtune#2093; accelerate#2912; ai2cm/ace#851",
+        words=mostly(None, Cause.CHILD),
+        remedy="run that child process in the background, or after the save",
+        reference="wait(2)",
+    ),
+    CauseRule(
+        name="file-lock",
+        limits=(Limit.UNCLEAR,),
+        words=mostly(None, Cause.FILE_LOCK),
+        remedy="find the process that has the lock (`lslocks`), or write without it",
+        reference="flock(2)",
     ),
     # The disk is not busy and the save is slow: more measurements are needed.
     CauseRule(
         name="unexplained",
         limits=(Limit.UNCLEAR,),
         words=_without_a_limit,
-        remedy=f"collect more data: record at --level trace, install py-spy, {_MEASURE}",
+        remedy=_MEASURE,
         reference="pytorch/torchtitan#1301",
         special_remedy=_collect_more_remedy,
     ),

@@ -10,7 +10,7 @@ from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.path import cpu_share
 from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import AttributedTime, Cause
-from ckptprof.diagnose.context import CheckpointContext, or_zero, rate_of
+from ckptprof.diagnose.context import CheckpointContext, busy_share, or_zero, rate_of
 from ckptprof.diagnose.rules.rule import CauseRule
 from ckptprof.diagnose.tolerances import CLEARLY, MEMORY_RATE, PART, SLIGHT, SMALL_BYTES, TICK_SECONDS
 from ckptprof.units import rate
@@ -18,7 +18,7 @@ from ckptprof.verdicts import Limit
 
 _SAME_STORAGE = (Limit.SMALL_IO, Limit.FLUSH, Limit.PAGE_FAULT)  # their remedies change the operations only
 _COPIED = (Limit.METADATA, Limit.PAGE_CACHE)  # without them the bytes still have to be copied
-UNKNOWN_RATE = "the storage, whose rate in large requests was not measured (`ckptprof ceiling` does)"
+UNKNOWN_RATE = "the storage, whose rate in large requests, for one alone, was not measured (`ckptprof ceiling` does)"
 
 
 class Gain(NamedTuple):
@@ -82,7 +82,7 @@ def _floor(found: Accounting, limit: Limit, own: float) -> tuple[float | None, s
 
 def busy_rate(context: CheckpointContext) -> float | None:
     """Return the bytes per second of the time in which the device had requests, of large ones; None if not known."""
-    busy = 0.0 if context.device is None else or_zero(context.device_busy) * or_zero(context.device.seconds)
+    busy = 0.0 if context.device is None else or_zero(busy_share(context.device)) * context.device.seconds
     is_known = busy >= TICK_SECONDS and not _has_small_requests(context)
     return (context.device_bytes or 0.0) / busy if is_known else None
 
@@ -95,13 +95,8 @@ def _best_rate(context: CheckpointContext, throttled: float | None = None) -> fl
     """
     known, device = [context.probed, *(_rates_of_saves(context) if context.is_save else ())], context.device
     if device is not None:
-        best = [device.shown_bytes_per_second, device.peak_bytes_per_second]
-        if _has_small_requests(context):
-            best = best[:1] if (device.shown_request_bytes or math.inf) >= SMALL_BYTES else []
-        # The fastest second may contain a whole checkpoint that took less than one
-        known += [
-            one for one in best if one and abs(one - context.transferred_bytes) > PART * context.transferred_bytes
-        ]
+        is_small = _has_small_requests(context) and (device.shown_request_bytes or math.inf) < SMALL_BYTES
+        known += [] if is_small else [context.fastest_second]
     observed = max((value for value in known if value), default=0.0)
     is_unthrottled = throttled is not None and observed > CLEARLY * throttled
     return (observed if is_unthrottled else max(observed, or_zero(busy_rate(context)))) or None
@@ -147,7 +142,7 @@ def _storage_floor(found: Accounting, limit: Limit) -> tuple[float | None, str |
     floor = 0.0 if limit is Limit.SMALL_IO else min(found.cpu_in_calls, spent)  # large pieces take hardly any CPU
     if best is not None:
         return max(floor, transferred / best), name
-    return (None, UNKNOWN_RATE) if limit in _SAME_STORAGE else (floor, None)
+    return (None, UNKNOWN_RATE) if limit in _SAME_STORAGE or context.is_disk_shared else (floor, None)
 
 
 def _has_small_requests(context: CheckpointContext) -> bool:

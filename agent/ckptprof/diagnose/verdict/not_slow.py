@@ -91,10 +91,9 @@ def _at_ceiling(found: Accounting, limit: Limit) -> str | None:
         return f"{rate(overall)}, {percent(overall / probed)} of what `ckptprof ceiling` measured on this path"
     if limit not in _STORAGE:
         return None
-    below = context.link if context.is_remote else context.device
-    shown, peak = (below.shown_bytes_per_second, below.peak_bytes_per_second) if below is not None else (None, None)
-    if shown is None or context.is_remote:
-        shown = max(or_zero(shown), or_zero(peak))
+    shown, link = context.fastest_second, context.link
+    if context.is_remote:
+        shown = max(or_zero(link.shown_bytes_per_second), or_zero(link.peak_bytes_per_second)) if link else None
     now = or_zero(context.rate_of_device(context.device))
     if context.is_remote:
         now = rate_of(or_zero(context.link_bytes), found.waiting)

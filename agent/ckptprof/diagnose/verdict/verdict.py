@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from ckptprof.diagnose.accounts.accounts import Accounting
 from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import WORDS, AttributedTime
-from ckptprof.diagnose.context import or_zero, rate_of
+from ckptprof.diagnose.context import or_zero
 from ckptprof.diagnose.rules import RULES, CauseRule
-from ckptprof.diagnose.tolerances import CLEARLY, FEW, LITTLE, NEARLY_ALL, PART
+from ckptprof.diagnose.tolerances import CLEARLY, FEW, LITTLE, MOST, NEARLY_ALL, PART
 from ckptprof.diagnose.verdict import not_slow, sentences
 from ckptprof.diagnose.verdict.gains import busy_rate, gain
 from ckptprof.diagnose.verdict.save_series import back_to_back, waited_for
@@ -75,7 +75,7 @@ def verdict(found: Accounting) -> Verdict:
         seconds=found.seconds,
         accounts=tuple(one.account for one in found.accounts),
         evidence=_evidence(found, limit, choice.reason, shown if is_named else None),
-        excluded=_excluded(found, limit) if is_named else (),
+        excluded=_excluded(found, limit) if limit is not Limit.NONE else (),
         missing=missing,
         candidates=choice.candidates,
         expected_seconds=promised.expected_seconds if promised is not None else None,
@@ -137,7 +137,8 @@ def _choose(found: Accounting, chained: str | None) -> _Choice:
     if background is not None:
         return _Choice(Limit.NONE, background, ())
     if top is None or unsure:
-        why = f"{seconds(largest)} unexplained"
+        longest = next((one for one in found.accounts if one.limit is None), None)
+        why = f"{seconds(largest)} unexplained" if longest is None or longest.seconds < MOST * largest else str(longest)
         if top is not None:
             why = f"no limit accounts for more than {percent(largest / found.seconds if found.seconds else 0.0)} of it"
         return _Choice(Limit.UNCLEAR, why, tuple(limit for limit, _ in order[:2] if found.share_of(limit) >= LITTLE))
@@ -195,20 +196,21 @@ def _of_storage(found: Accounting) -> list[str]:
     texts = []
     device = context.device
     if device is not None and not context.is_remote:
-        if context.request_bytes is not None and context.device_operations is not None:
-            requests = per_second(rate_of(context.device_operations, device.seconds))
+        if context.request_bytes is not None and context.device_operations_per_second is not None:
+            requests = per_second(context.device_operations_per_second)
             texts.append(f"{device.device} did {requests} requests of {size(context.request_bytes)}")
         wait = device.write_wait_seconds if context.is_save else device.read_wait_seconds
         if wait is not None:
             texts.append(f"each request took {wait * MS:.1f} ms")
-    shown, probed = or_zero(None if device is None else device.shown_bytes_per_second), or_zero(context.probed)
+    shown, probed = or_zero(context.fastest_second), or_zero(context.probed)
     bound, busy = throttle(context, found.waiting), busy_rate(context)
     is_bounded = bound is not None and max(shown, probed) <= CLEARLY * or_zero(bound.bytes_per_second)
     with_throttle = f", with the throttle; {rate(busy)} while it had requests" if is_bounded and busy else ""
     if probed and (context.is_remote or probed >= shown):
         texts.append(f"`ckptprof ceiling` measured {rate(probed)} on this path{with_throttle}")
     elif shown and not context.is_remote:
-        texts.append(f"its highest observed rate is {rate(shown)}{with_throttle}")
+        way = "written" if context.is_save else "read"
+        texts.append(f"the most that it has {way} in one second is {size(shown)}{with_throttle}")
     return texts
 
 
@@ -223,7 +225,7 @@ def _excluded(found: Accounting, limit: Limit) -> tuple[str, ...]:
                     continue
                 texts.append(f"{words} took only {seconds(spent)}")
         if limit not in _WAITS and found.path.time.calls_known and found.waiting < LITTLE * found.seconds:
-            busy = found.context.device_busy if not found.context.is_remote else None
+            busy = found.context.busy_of(found.context.device) if not found.context.is_remote else None
             device_text = f", disk {percent(busy)} busy" if busy is not None else ""
             texts.append(f"reads, writes and syncs waited only {seconds(found.waiting)}{device_text}")
     return tuple(texts[:_MOST])

@@ -131,7 +131,8 @@ def _over_time(state: State, cells: int, most: int, options: ScreenOptions) -> l
         return []
     report = Report(host=state.host, watched=Watched(start_ns=None, end_ns=state.at_ns), checkpoints=state.last)
     texts = texts_of_saves(summarise(report))
-    drawn = overview.lines(report, job_costs(state.last), texts, cells, _KEY_CELLS, colour=options.colour)
+    costs = job_costs(state.last, report.watched)
+    drawn = overview.lines(report, costs, texts, cells, _KEY_CELLS, colour=options.colour)
     lines = ["", *drawn] if drawn and len(drawn) < most else []
     slow = [("Slowest", f"{one.sentence}; see `ckptprof show {one.id}`") for one in find_outliers(state.last)[:1]]
     lines += facts(slow, cells, colour=options.colour, keys=_KEY_CELLS) if lines else []

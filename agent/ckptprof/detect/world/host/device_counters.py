@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from ckptprof.detect.tolerances import SIMILAR_SHARE
 from ckptprof.detect.world.bounded import MAX_ENTRIES, Bounded
 from ckptprof.detect.world.counter_history import CounterHistories, CounterHistory, rounded
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -112,7 +113,7 @@ class DeviceCounters:
         seconds = (end_ns - start_ns) / NS
         column, requests = _WRITES if writes else _READS
         best, best_requests = history.best_rate(column), history.best_rate(column, other_column=requests)
-        peak = history.peak_rate((_Column.READ_SECTORS, _Column.WRITTEN_SECTORS), start_ns, end_ns)
+        peak = history.peak_rate((column,), start_ns, end_ns)
         bytes_limit, operations_limit = self._lowest_limits(device, users, writes=writes)
         return DeviceMeasure(
             device=device,
@@ -145,12 +146,13 @@ class DeviceCounters:
         if pair is None:
             return None
         added = [after - before for before, after in zip(*pair, strict=True)]
+        busy, span = added[_Column.IO_MS] / 1000, (end_ns - start_ns) / NS
         return DeviceShare(
             device=device,
             kind="block",
             read_bytes=added[_Column.READ_SECTORS] * SECTOR_BYTES,
             written_bytes=added[_Column.WRITTEN_SECTORS] * SECTOR_BYTES,
-            busy_seconds=added[_Column.IO_MS] / 1000,
+            busy_seconds=min(busy, span) if busy <= span * (1 + SIMILAR_SHARE) else None,  # else also outside of it
             under=under,
         )
 
