@@ -27,6 +27,7 @@ class Part(Enum):
     NETWORK = "network"  # asleep in sends and receives
     LOCK = "lock"  # asleep in futex(2) and the like
     SLEEP = "sleep"  # requested sleep
+    STOPPED = "stopped"  # by a signal, a debugger or a frozen cgroup
     REST = "rest"  # asleep, reason not known
 
 

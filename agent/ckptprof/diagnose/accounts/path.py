@@ -15,7 +15,8 @@ from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
 from ckptprof.units import NS
 
-_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.METADATA, Part.REST)  # by samples, outside calls
+# By samples, outside calls
+_ASLEEP = (Part.FAULT, Part.NETWORK, Part.LOCK, Part.SLEEP, Part.STOPPED, Part.METADATA, Part.REST)
 _SAMPLE_NAMES = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # of a part
 _PIECES = 16  # of the path, at most
 

@@ -27,10 +27,10 @@ def _received_little(context: CheckpointContext) -> bool:
     return before is not None and or_zero(before.received_bytes) < PART * max(1, context.checkpoint.bytes)
 
 
-def _mostly(cause: Cause) -> Words:
+def _mostly(limit: Limit, cause: Cause) -> Words:
 
     def words(_: CheckpointContext, accounts: tuple[AttributedTime, ...]) -> AttributedTime | None:
-        largest = largest_of_limits(accounts, Limit.SERIALIZE)
+        largest = largest_of_limits(accounts, limit)
         return largest if largest is not None and largest.cause is cause else None
 
     return words
@@ -182,7 +182,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="busy-daemon",
         limits=(Limit.SERIALIZE,),
-        words=_mostly(Cause.DAEMON),
+        words=_mostly(Limit.SERIALIZE, Cause.DAEMON),
         remedy=(
             "reduce the CPU work of the process that serves the mount: no compression, cheaper ciphers (`sshfs -o "
             "compression=no,Ciphers=aes128-gcm@openssh.com`), larger requests"
@@ -194,7 +194,7 @@ RULES: tuple[CauseRule, ...] = (
     CauseRule(
         name="packed",
         limits=(Limit.SERIALIZE,),
-        words=_mostly(Cause.PACKED),
+        words=_mostly(Limit.SERIALIZE, Cause.PACKED),
         remedy="run the packing in the background, and wait for it only before the next save",
         reference="tar(1), zstd(1)",
         without="packed in the background",
@@ -260,6 +260,18 @@ RULES: tuple[CauseRule, ...] = (
         },
         reference="pytorch/pytorch PR#147039",
         without="copied at once",
+    ),
+    # The writing process was stopped: a suspended job, a debugger, `kill -STOP`, `docker pause`.
+    CauseRule(
+        name="stopped",
+        limits=(Limit.CPU,),
+        words=_mostly(Limit.CPU, Cause.STOPPED),
+        remedy=(
+            "find out who stopped its process: a scheduler (Slurm `scontrol suspend`, `PreemptMode=SUSPEND`), a paused "
+            "container, a debugger, or `kill -STOP`"
+        ),
+        reference="signal(7), SIGSTOP; scontrol(1), suspend",
+        without="without the stop",
     ),
     # The writing thread was ready to run, but had no processor.
     CauseRule(
