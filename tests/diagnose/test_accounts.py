@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from tests.diagnose.hand import MIB, device, measured, ns, save, thread
 
@@ -89,6 +90,29 @@ def test_sleep_that_nobody_looked_at_is_for_a_device_that_was_busy(busy: float, 
     checkpoint = save(Level.POLL, 10, measured(at, devices=(device(10, busy_seconds=busy),)))
 
     assert (_spent(checkpoint, Cause.DEVICE), _spent(checkpoint, Cause.UNEXPLAINED)) == (stored, 9.0 - stored)
+
+
+@pytest.mark.parametrize(("in_flight", "stored"), [(0.05, 0.5), (0.5, 9.5), (2.0, 9.5)])
+def test_a_disk_without_requests_is_not_what_a_file_call_waits_for(in_flight: float, stored: float) -> None:
+    """A frozen file system keeps a sync asleep while its disk is idle."""
+    at = thread(Level.TRACE, 10, copy=0.5, sync=9.5)
+    checkpoint = save(Level.TRACE, 10, measured(at, devices=(device(10, mean_queue=in_flight),)))
+
+    assert (_spent(checkpoint, Cause.DEVICE), _spent(checkpoint, Cause.UNEXPLAINED)) == (stored, 9.5 - stored)
+
+
+@pytest.mark.parametrize("level", Level)
+def test_a_stopped_process_waits_for_nobody(level: Level) -> None:
+    """Suspended for four of six seconds: no disk, no server and no work is blamed for them, and a rerun is faster."""
+    at = thread(level, 6, copy=1, sync=1, other={"stopped": 4})
+    if level is Level.TRACE:
+        at = msgspec.structs.replace(at, samples=40, samples_by_state={"stopped": 40.0})
+    verdict = diagnose(save(level, 6, measured(at, devices=(device(6, mean_queue=0.2),)))).verdict
+
+    assert verdict is not None
+    assert (verdict.limit, verdict.cause) == (Limit.CPU, "stopped")
+    assert "for 4.00 s the single writing thread was stopped by a signal" in verdict.sentence
+    assert verdict.expected_seconds == pytest.approx(2, abs=0.05)
 
 
 def test_training_that_stands_still_while_the_save_before_is_written_waits_for_it() -> None:

@@ -285,8 +285,9 @@ def test_a_target_that_was_hardly_asked_is_not_told() -> None:
     """What held the thread up is on this host."""
     verdict = said(path(), in_flight=0.1)
 
-    assert verdict.limit is Limit.DEVICE
-    assert any("its target had requests for at most 2.00 s" in one for one in verdict.excluded)
+    assert verdict.limit is Limit.UNCLEAR
+    (idle,) = (one for one in verdict.accounts if "while its disks had no request" in one.text)
+    assert (idle.limit, round(idle.seconds)) == (None, 17)
 
 
 @pytest.mark.parametrize("paths", [(), (path(),)], ids=["a disk of this host", "a target"])

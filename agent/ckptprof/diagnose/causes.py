@@ -50,6 +50,7 @@ class Cause(Enum):
     SLOTS = auto()  # all request slots of its targets were in use, while the link had free capacity
     TARGET = auto()  # one of several servers or targets was far slower than the others
     STARVED = auto()  # without a CPU
+    STOPPED = auto()  # by a signal, a debugger or a frozen cgroup
     COPYING = auto()  # into or out of the page cache
     OWN_CODE = auto()
     LOCK = auto()  # other threads of its process ran one at a time, as Python's lock has it
@@ -80,6 +81,7 @@ WORDS = {  # words for a limited checkpoint
     Limit.CLEAN_UP: "blocked by deletion",
     Limit.PAGE_FAULT: "bound by page faults",
 }
+STOPPED = "stopped by a signal (SIGSTOP), a debugger or a frozen cgroup"
 WITHOUT_CPU = "waiting for a CPU: all were in use, or the cgroup quota was exhausted"
 _ASLEEP = {
     Limit.SERVER: "waiting for the server of the mount",

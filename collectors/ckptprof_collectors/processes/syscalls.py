@@ -125,6 +125,8 @@ CALLS: dict[str, tuple[int, int, str]] = {
 }
 FILE_WORDS = frozenset({"data", "sync", "close", "create", "rename", "unlink", "metadata", "fault"})
 _WORDS = {number: word for number, _, word in CALLS.values()}
+_STOPPED = frozenset("Tt")
+_FROZEN = frozenset({"__refrigerator", "do_freezer_trap"})  # of cgroup v1, v2
 _FROM_ARM64 = {other: number for number, other, _ in CALLS.values() if other >= 0}
 # prefixes of kernel functions (wchan) that are more specific than a call, or replace it if not permitted
 _WAITS: tuple[tuple[str, str], ...] = (
@@ -186,10 +188,13 @@ def classify(state: str, call: int | None, wait: str | None) -> str:
     """Classify the call or wait of a thread in a sample (see `ThreadSample`).
 
     data | sync | close | create | rename | unlink | metadata | lock | file-lock | child (its end) | sleep | network |
-    poll | memory | other | running | fault (a page came in) | unknown.
+    poll | memory | other | running | fault (a page came in) | stopped (by a signal, a debugger or a frozen cgroup) |
+    unknown.
     """
     if state == "R":
         return "running"
+    if state in _STOPPED or (wait or "") in _FROZEN:
+        return "stopped"
     if call is None:
         return _word_of_wait(wait, _STORAGE_WAITS) or _word_of_wait(wait, _WAITS) or "unknown"
     if call == RUNNING:

@@ -78,6 +78,10 @@ def test_a_number_of_arm64_becomes_that_of_x86_64() -> None:
         ("S", None, "futex_wait_queue", "lock"),
         ("S", None, None, "unknown"),
         ("S", None, "\x1b[31mhostile", "unknown"),
+        ("T", 1, "do_signal_stop", "stopped"),
+        ("t", RUNNING, "ptrace_stop", "stopped"),
+        ("D", 1, "__refrigerator", "stopped"),
+        ("S", RUNNING, "do_freezer_trap", "stopped"),
     ],
 )
 def test_what_a_thread_is_in(state: str, call: int | None, wait: str | None, word: str) -> None:

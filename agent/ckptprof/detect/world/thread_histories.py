@@ -16,7 +16,7 @@ from ckptprof_collectors.samples import ThreadSample
 
 WORDS = (
     "data", "sync", "close", "create", "rename", "unlink", "metadata", "fault", "network", "lock", "file-lock",
-    "child", "sleep", "running", "other",
+    "child", "sleep", "running", "stopped", "other",
 )  # fmt: skip
 _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
 _MIN_SPLIT_TICKS = 2  # fewer ticks cannot be split into user and system time

@@ -43,6 +43,7 @@ from ckptprof.verdicts import Limit
 
 ORDER: tuple[Callable[[ClaimInputs, Parts], Claim], ...] = (
     # Whatever call they were in, these waits are for others: nothing below may explain them again.
+    claims.stopped,
     claims.deletion,
     claims.late_rank,
     # Names before bytes: the bytes of a small file are cheap, and what is paid for each file is the limit.

@@ -14,7 +14,7 @@ from ckptprof.diagnose.accounts.parts import IDLE, RUNNABLE, STORED, Part, Parts
 from ckptprof.diagnose.accounts.path import CriticalPath, cpu_share
 from ckptprof.diagnose.accounts.ranks import LateRank, SingleWriter
 from ckptprof.diagnose.accounts.storage_waits import request_seconds, resolve, throttle
-from ckptprof.diagnose.causes import WITHOUT_CPU, AttributedTime, Cause, Wait
+from ckptprof.diagnose.causes import STOPPED, WITHOUT_CPU, AttributedTime, Cause, Wait
 from ckptprof.diagnose.context import CheckpointContext, or_zero, seconds
 from ckptprof.diagnose.tolerances import (
     HARDLY_ANY,
@@ -22,6 +22,7 @@ from ckptprof.diagnose.tolerances import (
     MEMORY_RATE,
     MOST,
     NEARLY_ALL,
+    PART,
     SLIGHT,
     SLOW_MEMORY_RATE,
     SMALL_BYTES,
@@ -68,6 +69,13 @@ class Claim(NamedTuple):
     storage: Wait | None = None  # the storage wait, if any
     on_cpu: float = 0.0  # seconds on CPU that are part of such a wait now
     paced: float = 0.0  # seconds runnable in which a limit on the device applied anyway
+
+
+def stopped(_: ClaimInputs, parts: Parts) -> Claim:
+    """Claim the time in which the thread was not allowed to run."""
+    spent = parts.of(Part.STOPPED)
+    charge = AttributedTime(Cause.STOPPED, Limit.CPU, spent, STOPPED, runnable=spent)
+    return Claim(parts.without(Part.STOPPED), (charge,) if spent > 0 else ())
 
 
 def deletion(inputs: ClaimInputs, parts: Parts) -> Claim:
@@ -217,12 +225,23 @@ def stored(inputs: ClaimInputs, parts: Parts) -> Claim:
     if waiting <= 0:
         return Claim(left)
     found = resolve(inputs.context, data=parts.of(Part.DATA), sync=parts.of(Part.SYNC), waiting=waiting)
-    if found.limit in _EACH_WAITS or found.imposed or inputs.context.is_remote or inputs.path.time.cpu_known:
+    waited = _device_seconds(inputs, found, waiting)
+    if waited == waiting:
         wakeups, left = left.claim(_wakeup_seconds(left, waiting) if found.limit in _EACH_WAITS else 0.0, Part.QUEUED)
         return Claim(left, (AttributedTime(found.cause, found.limit, waiting + wakeups, found.text),), found)
-    waited = min(waiting, request_seconds(inputs.context))  # time on CPU is not known: who copies looks asleep
-    copied = AttributedTime(Cause.UNEXPLAINED, None, waiting - waited, "in file calls, while its disks had no request")
-    return Claim(left, (AttributedTime(found.cause, found.limit, waited, found.text), copied), found)
+    idle = AttributedTime(Cause.UNEXPLAINED, None, waiting - waited, "in file calls, while its disks had no request")
+    return Claim(left, (AttributedTime(found.cause, found.limit, waited, found.text), idle), found)
+
+
+def _device_seconds(inputs: ClaimInputs, found: Wait, waiting: float) -> float:
+    """Return how much of a wait its disks explain: all, unless they had requests for far less."""
+    context, most = inputs.context, min(waiting, request_seconds(inputs.context))
+    if found.limit in _EACH_WAITS or found.imposed or context.is_remote:
+        return waiting
+    if not inputs.path.time.cpu_known:
+        return most  # who copies looks asleep
+    is_covered = or_zero(context.device_bytes) >= MOST * context.transferred_bytes  # else they are of another time
+    return most if is_covered and most < PART * waiting else waiting
 
 
 def copying(inputs: ClaimInputs, parts: Parts) -> Claim:

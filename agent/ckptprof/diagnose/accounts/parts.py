@@ -30,6 +30,7 @@ class Part(Enum):
     FILE_LOCK = "file-lock"  # asleep in flock(2) and the like
     CHILD = "child"  # asleep until a child process ends
     SLEEP = "sleep"  # requested sleep
+    STOPPED = "stopped"  # by a signal, a debugger or a frozen cgroup
     REST = "rest"  # asleep, reason not known
 
 

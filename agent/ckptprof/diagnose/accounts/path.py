@@ -15,7 +15,7 @@ from ckptprof.measures import ProcessMeasure, ThreadMeasure
 from ckptprof.model import Stream
 from ckptprof.units import NS
 
-_ASLEEP = (Part.FAULT, Part.NETWORK, Part.METADATA, *IDLE)  # by samples, outside calls
+_ASLEEP = (Part.FAULT, Part.NETWORK, Part.METADATA, Part.STOPPED, *IDLE)  # by samples, outside calls
 _SAMPLE_NAMES = {**{part: part.value for part in (*CALLS, *_ASLEEP)}, Part.REST: "other"}  # of a part
 _PIECES = 16  # of the path, at most
 

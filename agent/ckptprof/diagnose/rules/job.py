@@ -251,6 +251,18 @@ RULES: tuple[CauseRule, ...] = (
         reference="pytorch/pytorch PR#147039",
         without="copied at once",
     ),
+    # The writing process was stopped: a suspended job, a debugger, `kill -STOP`, `docker pause`.
+    CauseRule(
+        name="stopped",
+        limits=(Limit.CPU,),
+        words=mostly(Limit.CPU, Cause.STOPPED),
+        remedy=(
+            "find out who stopped its process: a scheduler (Slurm `scontrol suspend`, `PreemptMode=SUSPEND`), a paused "
+            "container, a debugger, or `kill -STOP`"
+        ),
+        reference="signal(7), SIGSTOP; scontrol(1), suspend",
+        without="without the stop",
+    ),
     # The writing thread was ready to run, but had no processor.
     CauseRule(
         name="starved",
