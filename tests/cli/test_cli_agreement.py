@@ -125,12 +125,12 @@ def test_texts_agree(db: str, told: Told) -> None:
     assert f"Checkpoint size {units.size(SIZE)} (measured" in plan
     assert f"median rate {rate}" in report
     assert f"Now {rate}, median rate of the saves" in plan
-    assert f"one every {units.seconds(APART)}" in report
+    assert f"a median of {units.seconds(APART)} apart" in report
     assert f"Today every {units.seconds(APART)} (measured" in plan
     assert f"{units.seconds(LOST)} (4 of 5 saves measured)" in report
     assert re.search(rf"Blocked +{re.escape(units.seconds(LOST))}, [0-9.]+ % of a run of ", report)
     assert " ".join(diff["duration median"][2:6]) == f"{duration} {duration}"
-    assert " ".join(diff["stall median"][2:6]) == f"{stall} {stall}"
+    assert " ".join(diff["blocked median"][2:6]) == f"{stall} {stall}"
     assert " ".join(diff["rate median"][2:6]) == f"{rate} {rate}"
     assert f"{duration}" in told("report", "--db", db, "--fail-on", "save_median>1s").splitlines()[-1]
     assert f"{rate}" in told("report", "--db", db, "--fail-on", "save_throughput_median>1MB/s").splitlines()[-1]

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import typer
 from tests.cli.recorded import recorded as database_of_saves
@@ -393,9 +394,16 @@ def test_the_first_hint_leads_to_the_first_report(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_with_the_command_for_its_slowest_save(tmp_path: Path) -> None:
-    """Ready to paste; the first of those that took as long."""
-    target = os.open(tmp_path / "report.txt", os.O_WRONLY | os.O_CREAT)
+    """Ready to paste; the first of those that took as long; none where nothing was stored."""
     with StoreReader(database_of_saves(tmp_path / "ckptprof.db")) as reader:
-        report = reader.report(CheckpointQuery())
-    run._write(report, target, lambda _: ("", ""), json=False, no_color=True)
-    assert "`ckptprof show 1` explains the slowest." in (tmp_path / "report.txt").read_text().splitlines()
+        stored = reader.report(CheckpointQuery())
+    unstored = tuple(msgspec.structs.replace(one, id=0) for one in stored.checkpoints)
+    texts = []
+    for number, report in enumerate((stored, msgspec.structs.replace(stored, checkpoints=unstored))):
+        path = tmp_path / f"report-{number}.txt"
+        target = os.open(path, os.O_WRONLY | os.O_CREAT)
+        run._write(report, target, lambda _: ("", ""), json=False, no_color=True)
+        texts.append(path.read_text().splitlines())
+
+    assert "`ckptprof show 1` explains the slowest." in texts[0]
+    assert not any("explains the slowest" in line for line in texts[1])

@@ -85,9 +85,17 @@ def test_start_imports_nothing_heavy(arguments: list[str]) -> None:
     assert len(loaded) < 220
 
 
+class _ValidationError(ValueError):
+    def errors(self) -> list[dict[str, object]]:
+        """Return the parts, as pydantic does."""
+        message = "'x' is not one of 'a', 'b'"
+        return [{"type": "value_error", "msg": f"Value error, {message}", "ctx": {"error": ValueError(message)}}]
+
+
 def test_no_word_of_the_parser_stays_in_a_message() -> None:
     """The versions of typer that parse by pydantic say which of its errors it was."""
     error = typer.BadParameter("Value error, 'x' is not one of 'a', 'b'.", param_hint="--level")
+    error.__cause__ = _ValidationError()
     assert cli._message(error) == "invalid value for --level: 'x' is not one of 'a', 'b'"
 
 
@@ -113,6 +121,9 @@ def test_nothing_is_left_to_look_through_as_it_ends() -> None:
         (["zzz"], "there is no command 'zzz'", "`ckptprof --help` lists the commands"),
         (["\x1b[2J"], r"there is no command '\x1b[2J'", "`ckptprof --help` lists the commands"),
         (["report", "--nope"], "no such option: --nope", "`ckptprof report --help` lists the options"),
+        (["report", "--bogus"], "no such option: --bogus", "`ckptprof report --help` lists the options"),
+        (["report", "--sinc", "1h"], "no such option: --sinc", "did you mean --since?"),
+        (["report", "--limit"], "option '--limit' requires an argument", "`ckptprof report --help` lists the options"),
         (["report", "--limit", "0"], "--limit must be a whole number from 1, not '0'", None),
         (["report", "--limit", "x"], "--limit must be a whole number from 1, not 'x'", None),
         (["report", "--limit", "9" * 20], "--limit must be at most 9223372036854775807", None),

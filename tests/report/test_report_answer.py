@@ -28,7 +28,7 @@ def test_the_answer_stands_first_and_says_how_sure_it_is(reports: dict[str, Repo
     assert re.match(r"Answer    .* \(serialize, likely\): ", first)
     assert second.startswith("Do first  torch.serialization.set_crc32_options(False)")
     assert "page-cache?" in text
-    assert "? after a limit: the limit is unclear" in text
+    assert "unclear, or ? after a limit: `ckptprof show ID`" in text
 
 
 @pytest.mark.parametrize(("lost", "head"), [(0, None), (1, None), (10, "10 samples: ")])
@@ -56,7 +56,7 @@ def test_what_is_fast_can_still_be_too_often(make_diagnosed: Callable[..., Check
     pairs = answer.conclude(Report(host="h", watched=_UNWATCHED, checkpoints=often)).opening
 
     assert list(pairs) == [
-        ("Answer", "Saving blocked train.py for 50 % of its run: 3 saves, one every 1 min 20 s."),
+        ("Answer", "Saving blocked train.py for 50 % of its run: 3 saves, a median of 1 min 20 s apart."),
         (
             "Do first",
             (
@@ -117,8 +117,8 @@ def test_the_base_of_a_mean_is_named(make_diagnosed: Callable[..., Checkpoint], 
     ]
 
     assert "duration 39.2 s (1 complete)" in told[0]
-    assert "2 saves (1 incomplete), one every 3 min 20 s, 39.2 s (1 complete); 25.5 MB/s" in told[0]
-    assert "3 saves (1 incomplete), one every 1 min 40 s, 39.2 s at most (2 complete)" in told[1]
+    assert "2 saves (1 incomplete), 3 min 20 s apart, 39.2 s (1 complete); 25.5 MB/s" in told[0]
+    assert "3 saves (1 incomplete), a median of 1 min 40 s apart, 39.2 s at most (2 complete)" in told[1]
 
 
 @pytest.mark.parametrize(("ids", "said"), [((1, 2), False), ((2, 5), False), ((2, 1), True)])

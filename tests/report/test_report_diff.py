@@ -112,6 +112,18 @@ def test_some_bytes_of_a_header_are_no_change(make_diagnosed: _Make, zone: timez
     assert "The sizes differ" not in text
 
 
+def test_different_jobs_are_named(make_diagnosed: _Make, zone: timezone) -> None:
+    """Names that differ by numbers alone are runs of one job."""
+    run, again, other = (
+        _side(job, _saves(make_diagnosed, 0, [4.0] * 4, Limit.NONE, job=job)) for job in ("a.py-1", "a.py-23", "b.py-1")
+    )
+    texts = [diff.render(comparison.compare(run, one), width=200, colour=False, zone=zone) for one in (again, other)]
+
+    assert "different jobs" not in texts[0]
+    assert "Before and after are different jobs, a.py-1 and b.py-1" in texts[1]
+    assert "limit: not slow" in texts[1]
+
+
 def test_what_one_side_has_not_is_not_compared(make_checkpoint: _Make, zone: timezone) -> None:
     """No stall was seen, no restore was there, no verdict was made."""
     save = make_checkpoint(1, 0)
@@ -121,7 +133,7 @@ def test_what_one_side_has_not_is_not_compared(make_checkpoint: _Make, zone: tim
 
     assert "Saves: 1 before, 0 after; nothing to compare" in text
     assert "Restores: 0 before, 1 after; nothing to compare" in text
-    assert "stall" not in text
+    assert "blocked" not in text
     assert [figure.outcome for figure in one.kinds[0].figures] == ["unobserved"] * 4
 
 

@@ -20,6 +20,7 @@ from ckptprof.report.table import wrap
         ("`ckptprof report` or `ckptprof list`", "`ckptprof report --db 'a b.db'` or `ckptprof list --db 'a b.db'`"),
         ("`ckptprof show 1 --db PATH`", "`ckptprof show 1 --db PATH`"),
         ("`ckptprof doctor --all`, ckptprof show", "`ckptprof doctor --all --db 'a b.db'`, ckptprof show"),
+        ("`ckptprof show --help` lists the options", "`ckptprof show --help` lists the options"),
         ("`ckptprof agent` as root", "`ckptprof agent --db 'a b.db'` as root"),
         ("`ckptprof service install` as root", "`ckptprof service install` as root"),
     ],

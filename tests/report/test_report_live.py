@@ -100,7 +100,7 @@ def test_the_next_save_is_due_by_the_interval_of_its_job(zone: timezone) -> None
         "\n".join(frame(state, ScreenOptions(100, 24, zone))[2:4]) for state in (due, late, alone, stopped(), busy())
     ]
 
-    assert "  no save or restore in progress; train.py: next save in 40.0 s (one every 1 min 00 s)" in shown[0]
+    assert "  no save or restore in progress; train.py: next save in 40.0 s (usually every 1 min 00 s)" in shown[0]
     assert "next save 10.0 s late" in shown[1]
     assert [line for line in shown[2:] if "next save" in line] == []
 

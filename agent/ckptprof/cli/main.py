@@ -15,7 +15,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
@@ -102,7 +102,7 @@ _SUGGESTIONS = (
     ("completions complete autocomplete", "`ckptprof completion bash` prints the completion script of a shell"),
     ("help man usage", "`ckptprof --help` lists the commands, `ckptprof report --help` describes one"),
 )
-_CLOSE = 0.75  # of `difflib`: `reprot` is as close to `report` as `export` is, and `restore` less
+_CLOSE = 0.8  # of `difflib`: `reprot` is as close to `report`, `restore` is not
 HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
 # `run`: what follows the command's name is the command's, options included
 CONTEXT_SETTINGS: dict[str, dict[str, Any]] = {"run": {"allow_interspersed_args": False}}
@@ -180,15 +180,19 @@ class CliGroup(typer.core.TyperGroup):
         return super().resolve_command(ctx, args)
 
 
-def _suggest_command(typed: Sequence[str]) -> str:
-    from difflib import get_close_matches  # noqa: PLC0415 # for this error only
+def _nearest(typed: str, names: Iterable[str]) -> str | None:
+    from difflib import get_close_matches  # noqa: PLC0415 # for errors only
 
+    return next(iter(get_close_matches(typed, names, n=1, cutoff=_CLOSE)), None)
+
+
+def _suggest_command(typed: Sequence[str]) -> str:
     name = typed[0]
     for names, suggestion in _SUGGESTIONS:
         if name.lower() in names.split():
             return suggestion
-    if near := get_close_matches(name, COMMANDS, n=1, cutoff=_CLOSE):
-        return f"did you mean `ckptprof {near[0]}`?"
+    if near := _nearest(name, COMMANDS):
+        return f"did you mean `ckptprof {near}`?"
     if name and shutil.which(name) is not None:
         return f"`ckptprof run -- {shlex.join(typed)}` profiles that command"
     return "`ckptprof --help` lists the commands"
@@ -294,19 +298,22 @@ def _drain(stream: TextIO | None) -> None:
                 os.close(null)
 
 
-def _message(error: Exception) -> str:
-    format_message = getattr(error, "format_message", None)
-    text = " ".join((str(format_message()) if callable(format_message) else str(error)).split())  # choices have lines
-    text = text.replace(": Value error, ", ": ", 1)  # typer 0.29 shows pydantic's prefix
+def _message(error: Any) -> str:
+    for part in getattr(error.__cause__, "errors", list)():  # of pydantic, by which typer 0.29 parses
+        error.message = str(part.get("ctx", {}).get("error", part["msg"]))
+    error.possibilities = None  # of options: the hint has the nearest
+    text = " ".join(error.format_message().split())  # choices have lines
     return text[:1].lower() + text[1:].rstrip(".")
 
 
-def _help_hint(error: Exception, arguments: Sequence[str]) -> str:
-    context = getattr(error, "ctx", None)
-    if context is not None:
-        return f"`{context.command_path} --help` lists the options"
-    named = [name for name in arguments[:1] if name in COMMANDS]
-    return f"`{' '.join(['ckptprof', *named])} --help` lists the options"
+def _help_hint(error: Any, arguments: Sequence[str]) -> str:
+    named = " ".join(["ckptprof", *(name for name in arguments[:1] if name in COMMANDS)])
+    path, params = (named, ()) if error.ctx is None else (error.ctx.command_path, error.ctx.command.params)
+    options = {name.strip("-"): name for one in params for name in one.opts}
+    typed = getattr(error, "option_name", "").strip("-")
+    if typed not in options and (near := _nearest(typed, options)):
+        return f"did you mean {options[near]}?"
+    return f"`{path} --help` lists the options"
 
 
 def _print_error(message: str, *, hint: str | None = None, error: BaseException | None = None) -> None:

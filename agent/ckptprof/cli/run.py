@@ -106,7 +106,8 @@ def _write(
             output.write(document.dump(document.report_document(report)), stream)
         else:
             layout = output.layout(stream, no_color=no_color)
-            slowest = max(report.checkpoints, key=lambda one: one.end_ns - one.start_ns, default=None)
+            stored = [one for one in report.checkpoints if one.id]
+            slowest = max(stored, key=lambda one: one.end_ns - one.start_ns, default=None)
             next_ = [] if slowest is None else [f"`ckptprof show {slowest.id}` explains the slowest."]
             text = terminal.render(report, **layout, zone=output.LocalZone(), empty=empty, remarks=next_)
             output.write(f"\n{text}" if target is None else text, stream)

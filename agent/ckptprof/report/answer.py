@@ -132,9 +132,8 @@ def _advise_fewer_saves(every: Sequence[JobCost]) -> dict[str, str]:
         plan = f"with at least {LEAST_SAVES} complete saves, {plan}"
     subject, how = "Saving", ""
     if cost.saves is not None:
-        often = "" if cost.interval_seconds is None else f", one every {units.seconds(cost.interval_seconds)}"
         subject = subject if cost.restores is None or not cost.restores.stall_seconds else "Saving and restoring"
-        how = f": {units.plural(cost.saves.count, 'save')}{often}"
+        how = f": {units.plural(cost.saves.count, 'save')}{_interval(cost.saves, cost.interval_seconds)}"
     return {
         "sentence": f"{subject} blocked {cost.job or NAMELESS} for {units.percent(cost.share)} of its run{how}.",
         "remedy": f"save less often, or asynchronously: {plan}",
@@ -213,17 +212,18 @@ def _blocked(cost: JobCost) -> str:
     return text
 
 
+def _interval(saves: DirectionCost, median_seconds: float | None) -> str:
+    middle = "a median of " if saves.count > 2 else ""
+    return "" if median_seconds is None else f", {middle}{units.seconds(median_seconds)} apart"
+
+
 def _direction(kind: Kind, direction: DirectionCost, cost: JobCost, interval: float | None) -> str:
-    text = units.plural(direction.count, kind.value)
-    text += (
-        f" ({units.count(direction.count - direction.complete)} incomplete)"
-        if direction.complete < direction.count
-        else ""
-    )
-    text += "" if interval is None else f", one every {units.seconds(interval)}"
+    text, broken_off = units.plural(direction.count, kind.value), direction.count - direction.complete
+    text += f" ({units.count(broken_off)} incomplete)" if broken_off else ""
+    text += _interval(direction, interval)
     if direction.max_seconds is not None:
         text += f", {units.seconds(direction.max_seconds)}{' at most' if direction.complete > 1 else ''}"
-        text += f" ({units.count(direction.complete)} complete)" if direction.complete < direction.count else ""
+        text += f" ({units.count(direction.complete)} complete)" if broken_off else ""
     if direction.bytes_per_second is not None:
         middle = "median rate " if direction.complete > 1 else ""
         text += f"; {middle}{units.rate(direction.bytes_per_second)}"

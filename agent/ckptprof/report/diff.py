@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timezone, tzinfo
 from typing import Any
 
@@ -13,7 +14,8 @@ from ckptprof.model import Kind
 from ckptprof.report import comparison as comparisons
 from ckptprof.report import document as documents
 from ckptprof.report import noise
-from ckptprof.report.clean import clean, shorten_end
+from ckptprof.report.certainty import account_name
+from ckptprof.report.clean import clean, named, shorten_end
 from ckptprof.report.comparison import (
     Comparison,
     CountComparison,
@@ -38,7 +40,7 @@ _NOISE = (
     "(Hodges-Lehmann). Noise: chance alone may explain the change. Drift within a run and other load on the host are "
     "not chance: repeat both runs."
 )
-_NAMED = {"throughput": "rate"}  # of one checkpoint; the document and --fail-on say throughput
+_NAMED = {"throughput": "rate", "stall": "blocked"}  # in the document and for --fail-on
 
 
 class DiffSide(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,7 +123,7 @@ def _table(one: KindComparison, width: int, *, colour: bool) -> list[str]:
             sides = (figure.before, figure.after)
             rows.append(_row("duration p95", *(_format_value(figure, side and side.p95) for side in sides)))
     rows += [
-        _counts(f"limit {Limit(limit_counts.limit).word}", limit_counts)
+        _counts(f"limit: {account_name(Limit(limit_counts.limit))}", limit_counts)
         for limit_counts in one.limits
         if limit_counts.limit is not None
     ]
@@ -180,8 +182,12 @@ def _percent(share: float) -> str:
 
 def notes(comparison: Comparison) -> list[str]:
     """Explain how to read the figures."""
+    sides = (comparison.before.report.checkpoints, comparison.after.report.checkpoints)
     sentences = [_NOISE]
-    sizes = [figure for one in comparison.kinds for figure in one.figures if figure.name == "size"]
-    if any(figure.outcome in ("larger", "smaller") for figure in sizes):
+    before, after = ({re.sub(r"\d+", "", one.job): named(one.job) for one in side} for side in sides)
+    if before.keys().isdisjoint(after):
+        first, second = (next(iter(names.values()), "nothing") for names in (before, after))
+        sentences.insert(0, f"Before and after are different jobs, {first} and {second}: the change may be theirs.")
+    if {"larger", "smaller"} & {figure.outcome for one in comparison.kinds for figure in one.figures}:
         sentences.append("The sizes differ: compare rates, not durations.")
     return sentences

@@ -8,7 +8,7 @@ import shlex
 from ckptprof.report.clean import clean
 
 PATH = "PATH"  # of a record that is still to be made
-_COMMAND = re.compile(r"`(ckptprof) (report|list|show|plan|run|agent|doctor)\b([^`]*)`")
+_COMMAND = re.compile(r"`(ckptprof) (report|list|show|plan|run|agent|doctor)\b((?:(?!--db|--help)[^`])*)`")
 _dbs: tuple[str, ...] = ()
 
 
@@ -19,14 +19,12 @@ def set_databases(*dbs: str) -> None:
 
 
 def with_databases(text: str) -> str:
-    """Add `--db` to the commands in a text, if databases are set."""
+    """Add `--db` to the commands in a text, but those for help, if databases are set."""
     return _COMMAND.sub(_with_db, text) if _dbs else text
 
 
 def _with_db(found: re.Match[str]) -> str:
     program, name, rest = found.groups()
-    if "--db" in rest:
-        return found[0]
     own, separator, handed_on = rest.partition(" -- ")
     named = "".join(f" --db {clean(shlex.quote(db))}" for db in _dbs)
     return f"`{program} {name}{own}{named}{separator}{handed_on}`"

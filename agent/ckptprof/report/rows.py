@@ -90,9 +90,7 @@ def marks(chosen: Choice) -> list[str]:
     if any(one.confidence < LOW_CONFIDENCE for one in checkpoints):
         notes.append(f"? after a kind: confidence below {LOW_CONFIDENCE} that it is a checkpoint.")
     if any(one.verdict is not None and not certainty.is_probable(one.verdict) for one in checkpoints):
-        notes.append(
-            "? after a limit: the limit is unclear; `ckptprof show ID` shows the evidence and what is missing."
-        )
+        notes.append("unclear, or ? after a limit: `ckptprof show ID` shows the evidence and what is missing.")
     if any(map(checkpoint_facts.is_transferred_again, checkpoints)):
         notes.append(
             f"{AGAIN} after a size: some bytes were transferred more than once, as for a copy such as last.ckpt; "
@@ -104,9 +102,8 @@ def marks(chosen: Choice) -> list[str]:
 def copies_left_out(report: Report) -> str:
     """State the number of copies that are not shown."""
     number = report.copies_left_out
-    if number == 1:
-        return "1 copy of checkpoint files is not shown"
-    return f"{units.count(number)} copies of checkpoint files are not shown"
+    copies = "1 copy of checkpoint files is" if number == 1 else f"{units.count(number)} copies of checkpoint files are"
+    return f"{copies} not shown"
 
 
 def job_text(checkpoint: Checkpoint) -> str:

@@ -207,10 +207,9 @@ def pattern_facts(pattern: Pattern) -> list[tuple[str, str]]:
     def both(by_bytes: float | None, by_operations: float | None) -> str:
         if by_bytes is None and by_operations is None:
             return units.NOT_OBSERVED
-        operations = (
-            "operations not observed" if by_operations is None else f"{units.percent(by_operations)} of operations"
-        )
-        return f"{'bytes not observed' if by_bytes is None else f'{units.percent(by_bytes)} of bytes'}, {operations}"
+        first = "bytes not observed" if by_bytes is None else f"{units.percent(by_bytes)} of bytes"
+        last = "operations not observed" if by_operations is None else f"{units.percent(by_operations)} of operations"
+        return f"{first}, {last}"
 
     order, large = units.percent(pattern.order_known_share_bytes), units.percent(pattern.large_share_bytes)
     mean, median = units.size(pattern.mean_operation_bytes), units.size(pattern.median_operation_bytes)
@@ -289,12 +288,7 @@ def _writers(checkpoint: Checkpoint, width: int, *, colour: bool) -> list[str]:
             number("RANK", writer.rank, str),
             Cell("ROLE", writer.role and clean(writer.role), optional=True),
             number("BYTES", writer.bytes, units.size),
-            Cell(
-                "SHARE",
-                units.percent(writer.bytes / checkpoint.bytes if checkpoint.bytes > 0 else None),
-                right=True,
-                drop=1,
-            ),
+            number("SHARE", writer.bytes / checkpoint.bytes if checkpoint.bytes > 0 else None, units.percent, drop=1),
             number("FROM", writer.start_ns, since, drop=3, optional=True),
             number("UNTIL", writer.end_ns, since, drop=2, optional=True),
         ]

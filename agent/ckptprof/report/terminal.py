@@ -42,13 +42,9 @@ def explain_empty(report: Report) -> tuple[str, str]:
 
 def explain_empty_run(report: Report) -> tuple[str, str]:
     """Return (finding, hint) for a `run` without checkpoints, which has no query."""
-    spent = summaries.summarise(report).watched_ns
-    if spent is None:
+    if summaries.summarise(report).watched_ns is None:
         return "nothing was recorded: the command was not monitored", _DOCTOR
-    if report.copies_left_out:
-        copies = _copies(report.copies_left_out)
-        return f"watched for {units.duration(spent)} and found no save or restore, only {copies}", COPIES
-    return f"watched for {units.duration(spent)} and found no checkpoint", _DOCTOR
+    return explain_empty(report)[0].replace(" matching", ""), COPIES if report.copies_left_out else _DOCTOR
 
 
 def render(  # noqa: PLR0913 # each argument is one choice of the caller

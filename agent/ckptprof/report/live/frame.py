@@ -122,7 +122,7 @@ def _next_save(state: State) -> str:
         return ""
     due = (max(saves) - state.at_ns) / 1e9 + cost.interval_seconds
     when = f"in {units.seconds(due)}" if due > 0 else f"{units.seconds(-due)} late"
-    return f"; {named(cost.job)}: next save {when} (one every {units.seconds(cost.interval_seconds)})"
+    return f"; {named(cost.job)}: next save {when} (usually every {units.seconds(cost.interval_seconds)})"
 
 
 def _over_time(state: State, cells: int, most: int, options: ScreenOptions) -> list[str]:
