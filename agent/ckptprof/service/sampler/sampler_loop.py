@@ -292,16 +292,17 @@ class Sampler:
 
     def _find_processes(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started, used = time.perf_counter_ns(), time.thread_time_ns()
+        complete, sweeps = self._tracing.is_complete(now_ns), now_ns >= self._next_sweep_ns
         try:
-            gone = self._population.find(now_ns, samples)
+            gone = self._population.find(now_ns, samples, may_wait=complete or not sweeps)
         except OSError as error:  # no descriptor left, or no memory in the kernel: usually for a moment
             samples.extend(self._counters.record_failure("processes", error))
             gone = []
         for watching in gone:
             self._ask_last(watching, now_ns, offset_ns)
-        if now_ns >= self._next_sweep_ns:
+        if sweeps:
             trifles = self._tracing.small_reads()  # also while not used: the call clears them for the next sweep
-            self._population.sweep(now_ns, samples, trifles if self._tracing.is_complete(now_ns) else None)
+            self._population.sweep(now_ns, samples, trifles if complete else None)
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_descendants else _SECOND_NS // 2
