@@ -194,9 +194,9 @@ class Sampler:
         if now_ns >= self._next_find_ns:
             self._find_processes(now_ns, wall_ns - now_ns, samples)
         samples.extend(self._folder_events())
-        if self._folders.is_woken:
-            self._population.alert(now_ns, mappings=self._folders.is_woken_by_reading)
-            self._folders.is_woken = self._folders.is_woken_by_reading = False
+        if self._folders.opened is not None:
+            self._population.alert(now_ns, mappings=self._folders.opened)
+        self._folders.is_woken, self._folders.opened = False, None
         if self._population.watched or self._burst_sampling.is_busy:
             self._sample_watched(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
