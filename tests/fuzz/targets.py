@@ -225,7 +225,7 @@ def job(folder: Path) -> Feed:
     from ckptprof.model import Report, Watched
     from ckptprof.recording import read_file
     from ckptprof_collectors.kernelfs import KernelFs
-    from ckptprof_collectors.processes.process import Process, candidate_folders, describe, is_interpreter
+    from ckptprof_collectors.processes.process import Process, candidate_folders, describe, runs_interpreter
     from ckptprof_collectors.samples import ProcessInfo
 
     header, frames = read_file(ROOT / "tests/fixtures/streams/ending-written-back.trace.ckptrec.gz")
@@ -249,7 +249,7 @@ def job(folder: Path) -> Feed:
         )
         process = Process(KernelFs(proc, folder, folder), _PID)
         try:
-            is_interpreter(process)
+            runs_interpreter(process.folder)
             candidate_folders(process)
             known = describe(process)
         finally:

@@ -47,6 +47,10 @@ class ProcessGone(Exception):  # noqa: N818 - a fact, not a fault
     """The process ended."""
 
 
+class KernelThread(ProcessGone):
+    """A thread of the kernel is no process."""
+
+
 class Process:
     """One live process; every read raises ProcessGone once it has ended."""
 
@@ -54,7 +58,7 @@ class Process:
                  "keeps_open", "parent_pid", "pid", "run", "sizes", "start_ticks", "stat", "uid")  # fmt: skip
 
     def __init__(self, fs: KernelFs, pid: int, *, keeps_open: bool = True) -> None:
-        """Open it; raises ProcessGone, or PermissionError where another user's counters may not be read."""
+        """Open it; raises ProcessGone, KernelThread, or PermissionError where its counters may not be read."""
         self.pid = pid
         self.keeps_open = keeps_open
         self.folder = os.fsencode(fs.proc) + b"/%d" % pid
@@ -66,13 +70,13 @@ class Process:
         self.sizes: tuple[bytes, ...] = ()  # of its memory, in pages: total, and resident pages of files
         try:
             self._stat_fd = os.open(self.folder + b"/stat", os.O_RDONLY | os.O_CLOEXEC)
+            fields = _process_fields(os.pread(self._stat_fd, 1024, 0))
+            self.parent_pid, self.group = int(fields[1]), int(fields[2])
+            self.start_ticks = int(fields[19])
             self.uid = os.stat(self.folder).st_uid  # effective; that of a file would be root's where it is not dumpable
             self._io_fd = os.open(self.folder + b"/io", os.O_RDONLY | os.O_CLOEXEC)
             os.pread(self._io_fd, 16, 0)
-            # read last: if this process still exists, the other descriptor is its own
-            fields = _stat_fields(os.pread(self._stat_fd, 1024, 0))
-            self.parent_pid, self.group = int(fields[1]), int(fields[2])
-            self.start_ticks = int(fields[19])
+            os.pread(self._stat_fd, 1, 0)  # last: if this process still exists, the other descriptor is its own
         except (FileNotFoundError, ProcessLookupError, IndexError, ValueError) as error:
             self.close()
             raise ProcessGone from error
@@ -187,6 +191,13 @@ def _stat_fields(raw: bytes) -> list[bytes]:
     return raw[raw.rindex(b")") + 1 :].split() if b")" in raw else []
 
 
+def _process_fields(raw: bytes) -> list[bytes]:
+    fields = _stat_fields(raw)
+    if int(fields[6]) & _PF_KTHREAD:
+        raise KernelThread
+    return fields
+
+
 def _number(fields: list[bytes], at: int) -> int | None:
     return int(fields[at]) if len(fields) > at and fields[at].lstrip(b"-").isdigit() else None
 
@@ -194,12 +205,6 @@ def _number(fields: list[bytes], at: int) -> int | None:
 def list_pids(fs: KernelFs) -> list[int]:
     """List all pids; raises OSError."""
     return [int(name) for name in os.listdir(fs.proc) if name.isdecimal()]
-
-
-def is_kernel_thread(fs: KernelFs, pid: int) -> bool | None:
-    """Test for a thread of the kernel (PF_KTHREAD); None if it has ended."""
-    flags = _number(_stat_fields(_read(os.fsencode(fs.proc) + b"/%d/stat" % pid, 1024) or b""), 6)
-    return None if flags is None else bool(flags & _PF_KTHREAD)
 
 
 def read_parent(fs: KernelFs, pid: int) -> int | None:
@@ -267,7 +272,7 @@ def describe_launchers(process: Process) -> list[ProcessInfo]:
         folder = proc + b"/%d" % pid
         fields = _stat_fields(_read(folder + b"/stat", 1024) or b"")
         started, above = _number(fields, 19), _number(fields, 1)
-        if started is None or above is None or _runs_interpreter(folder):
+        if started is None or above is None or runs_interpreter(folder):
             break
         found.append(_describe_folder(folder, process.run, started, above))
         pid = found[-1].parent_pid
@@ -275,12 +280,8 @@ def describe_launchers(process: Process) -> list[ProcessInfo]:
     return found
 
 
-def is_interpreter(process: Process) -> bool:
-    """Test for the programs that run training scripts."""
-    return _runs_interpreter(process.folder)
-
-
-def _runs_interpreter(folder: bytes) -> bool:
+def runs_interpreter(folder: bytes) -> bool:
+    """Test whether the process of this folder runs one of the programs that run training scripts."""
     executable = os.path.basename((_read(folder + b"/cmdline", 4096) or b"").split(b"\0")[0])
     return executable.lstrip(b"-").startswith(_INTERPRETERS)
 

@@ -35,7 +35,7 @@ def heard(watched: WatchedFolders, kind: str, size: int, seconds: float = PATIEN
     """Return the first such event; others may look into the folder, too, as an agent of this host does."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        watched.is_woken = watched.is_woken_by_reading = False
+        watched.is_woken, watched.opened = False, None
         for event in watched.consume():
             if (event.kind, event.size) == (kind, size):
                 return event
@@ -56,6 +56,20 @@ def test_a_large_file_that_is_emptied_to_be_written_again_is_told_of_at_its_open
     assert opened is not None
     assert closed is not None
     assert woken
+
+
+@pytest.mark.xdist_group("live")
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_file_that_is_closed_again_starts_no_burst(folders: WatchedFolders, tmp_path: Path, *, closed: bool) -> None:
+    """As another agent does, which reads its first bytes; the tick tells whether a process has read more."""
+    with (tmp_path / "known").open("rb") as file:
+        if closed:
+            file.close()
+        opened = heard(folders, "opened", WAKING_BYTES)
+        woken = folders.is_woken, folders.opened
+
+    assert opened is not None
+    assert woken == (True, None if closed else True)
 
 
 @pytest.mark.xdist_group("live")

@@ -28,13 +28,13 @@ STAT = "{pid} (python) S {parent} 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 0"
 IO = "rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\nwrite_bytes: 6\ncancelled_write_bytes: 0\n"
 
 
-def add_process(proc: Path, pid: int, parent: int = 1) -> None:
+def add_process(proc: Path, pid: int, parent: int = 1, *, program: bytes = b"sleep") -> None:
     """Put an idle process into a tree of /proc."""
     folder = proc / str(pid)
     folder.mkdir()
     (folder / "stat").write_text(STAT.format(pid=pid, parent=parent))
     (folder / "io").write_text(IO)
-    (folder / "cmdline").write_bytes(b"sleep\0")
+    (folder / "cmdline").write_bytes(program + b"\0")
 
 
 def test_what_comes_and_goes_is_found_at_once() -> None:
@@ -145,6 +145,56 @@ def test_the_list_is_read_when_something_changed(tmp_path: Path, loadavg: str, a
     people.find(at_ns, [])
 
     assert set(people.known) == ({11, 12} if found else {11})
+    people.close()
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_of_a_newcomer_only_the_command_line_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, changed: bool
+) -> None:
+    """An interpreter is opened at once, others if they are there at the next look, whether or not others came."""
+    opened: list[int] = []
+
+    def open_process(fs: KernelFs, pid: int, *, keeps_open: bool) -> process.Process:
+        opened.append(pid)
+        return process.Process(fs, pid, keeps_open=keeps_open)
+
+    monkeypatch.setattr(population, "Process", open_process)
+    (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 500\n")
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), None)
+    people.find(1, [], may_wait=True)
+    for pid in (12, 13, 14, 15):
+        add_process(tmp_path, pid, program=b"python3" if pid == 15 else b"sleep")
+    (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 515\n")
+    people.find(2, [], may_wait=True)
+    at_once = opened.copy()
+    people.watch_pid(13, 7, 2)
+    (tmp_path / "14" / "cmdline").write_bytes(b"python3\0")
+    if changed:
+        shutil.rmtree(tmp_path / "12")
+        add_process(tmp_path, 16)
+        (tmp_path / "loadavg").write_text("0.1 0.1 0.1 3/99 516\n")
+    people.find(3, [], may_wait=True)
+    started_after = people.watched[14]._born_since_ns
+
+    assert at_once == [11, 15]
+    assert sorted(opened) == [11, *([] if changed else [12]), 13, 14, 15]
+    assert set(people.watched) == {13, 14, 15}
+    assert started_after == 1  # the look before it was first listed
+    people.close()
+
+
+def test_of_a_command_every_process_is_opened_at_once(tmp_path: Path) -> None:
+    """Whoever belongs to it may save within half a second."""
+    add_process(tmp_path, 11)
+    people = Population(KernelFs(proc=tmp_path), frozenset(), 11)
+    people.find(1, [], may_wait=True)
+    add_process(tmp_path, 12, 11)
+
+    people.find(2, [], may_wait=True)
+
+    assert set(people.known) == {11, 12}
     people.close()
 
 

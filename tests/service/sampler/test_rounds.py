@@ -318,7 +318,7 @@ def test_of_a_crowd_that_is_not_watched_the_busy_ones_are_found(
     """Who stands still is read in turn, and still whoever begins to move bytes comes to be watched."""
     monkeypatch.setattr(population, "SWEEP_SHARE", 1e-4)
     monkeypatch.setattr(population, "SWEEP_SAVED_NS", 100_000)  # some of them
-    monkeypatch.setattr(population, "is_interpreter", lambda _: False)
+    monkeypatch.setattr(population, "runs_interpreter", lambda _: False)
     monkeypatch.setattr(population, "list_pids", lambda _: [*sleepers.watched, writer.pid])
     clock = itertools.count(0, 50_000)
     monkeypatch.setattr(population, "time", SimpleNamespace(thread_time_ns=lambda: next(clock)))

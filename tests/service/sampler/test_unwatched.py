@@ -9,6 +9,7 @@ import pytest
 from standintrace import MIB, activity
 from tests.patience import LIFETIME
 
+from ckptprof.service.sampler import population
 from ckptprof.service.sampler.population import PROGRAM_LOAD_BYTES, Population
 from ckptprof.service.sampler.traced_activity import MAX_PROCESSES, MAX_SESSIONS, UnwatchedBytes
 from ckptprof_collectors.kernelfs import KernelFs
@@ -77,7 +78,8 @@ def test_who_turned_into_an_interpreter_is_watched(
     sleepers: list[int], people: Population, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A script of a shell that became the training script at its end: what it reads to start tells of it."""
-    monkeypatch.setattr("ckptprof.service.sampler.population.is_interpreter", lambda process: process.pid in sleepers)
+    folders = {b"/proc/%d" % pid for pid in sleepers}
+    monkeypatch.setattr(population, "runs_interpreter", lambda folder: folder in folders)
     people.unwatched.ingest(activity(sleepers[0], "/usr/lib/os.pyc", PROGRAM_LOAD_BYTES + 1))
     people.unwatched.ingest(activity(sleepers[1], "/usr/lib/os.pyc", PROGRAM_LOAD_BYTES))
     people.sweep(2 * SECOND_NS, [], {})

@@ -19,13 +19,13 @@ from ckptprof_collectors import privileges
 from ckptprof_collectors.blocking_processes import BLOCKING_PROCESSES
 from ckptprof_collectors.kernelfs import KernelFile, KernelFs, has_host_pids
 from ckptprof_collectors.processes.process import (
+    KernelThread,
     Process,
     ProcessGone,
     descendants,
-    is_interpreter,
-    is_kernel_thread,
     list_pids,
     read_parent,
+    runs_interpreter,
 )
 from ckptprof_collectors.samples import FileActivity, FileLifeEvent, Sample, Unavailable
 
@@ -64,6 +64,7 @@ class Population:
         self._list_again_ns = 0
         self._found_ns: int | None = None  # time of the last complete list
         self._ignored: set[int] = set()
+        self._newcomers: dict[int, int | None] = {}  # listed once, not opened -> time of the list before
         self._parents: dict[int, int] = {}
         self._reread_parents_ns = 0
         self.rounds = SamplingRounds()
@@ -83,12 +84,16 @@ class Population:
         self._reported: set[str] = set()
         self._blocking_changes = 0  # changes of the blocking processes that were applied
 
-    def find(self, now_ns: int, samples: list[Sample]) -> list[WatchedProcess]:
-        """Find new and ended processes; return the watched ones that have ended."""
+    def find(self, now_ns: int, samples: list[Sample], *, may_wait: bool = False) -> list[WatchedProcess]:
+        """Find new and ended processes; return the watched ones that have ended.
+
+        `may_wait`: those that run no interpreter are opened when they are found again, as most have ended by then.
+        """
         self.drop_blocking()
         self._inspect_young(now_ns)
         state = (self._task_state(), self.root_pid, self.subreaper_pid)
         if state == self._listed and state[0] is not None and now_ns < self._list_again_ns:
+            self._open(self._newcomers.keys() - self.known.keys(), now_ns, may_wait=False)
             self._found_ns = now_ns
             return []
         self._list_again_ns = now_ns + LIST_INTERVAL_NS
@@ -103,13 +108,24 @@ class Population:
         if self.root_pid is not None:
             fresh = self._descendants(now_ns, fresh, present)
         capacity = max(MAX_KNOWN - len(self.known), MAX_NEW_PER_POLL)
-        for pid in fresh if len(fresh) <= capacity else random.sample(fresh, capacity):
-            if pid not in self._own:
-                self._add(pid, now_ns, self._found_ns)
+        if len(fresh) > capacity:
+            fresh, may_wait = random.sample(fresh, capacity), False
+        may_wait &= self.root_pid is None and self._found_ns is not None
+        self._open((pid for pid in fresh if pid not in self._own), now_ns, may_wait=may_wait)
         self._found_ns = now_ns
-        BLOCKING_PROCESSES.reading = 0
         self._report_limits(samples)
         return gone
+
+    def _open(self, pids: Iterable[int], now_ns: int, *, may_wait: bool) -> None:
+        met, self._newcomers = self._newcomers, {}
+        folder = os.fsencode(self._fs.proc) + b"/%d"
+        for pid in pids:
+            BLOCKING_PROCESSES.reading = pid
+            if may_wait and pid not in met and pid not in BLOCKING_PROCESSES and not runs_interpreter(folder % pid):
+                self._newcomers[pid] = self._found_ns
+            else:
+                self._add(pid, now_ns, met.get(pid, self._found_ns))
+        BLOCKING_PROCESSES.reading = 0
 
     def _report_limits(self, samples: list[Sample]) -> None:
         reasons = {}
@@ -192,38 +208,35 @@ class Population:
         if pid in BLOCKING_PROCESSES:
             return
         BLOCKING_PROCESSES.reading = pid
-        if is_kernel_thread(self._fs, pid) is not False:
-            self._ignored.add(pid)
-            return
-        if len(self.known) >= MAX_KNOWN and not self._evict_for(pid):
-            return
         try:
             process = Process(self._fs, pid, keeps_open=self._retained < self._max_retained)
+        except KernelThread:
+            self._ignored.add(pid)
+            return
         except ProcessGone:
             return
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self.refused_count += 1
-                return
-            self._ignored.add(pid)
-            self.unreadable += 1
+            else:
+                self._ignored.add(pid)
+                self.unreadable += 1
+            return
+        if len(self.known) >= MAX_KNOWN and not self._evict_for(process.uid):
+            process.close()
             return
         self.known[pid] = process
         self._retained += process.keeps_open
         self._known_shares.add(pid, process.uid)
         self._turns.add(pid, process.uid)
-        if self.root_pid is not None or is_interpreter(process):
+        if self.root_pid is not None or runs_interpreter(process.folder):
             self.watch(process, now_ns, keep=self.root_pid is not None, born_since_ns=born_since_ns)
         else:
             self._young[pid] = now_ns + EXEC_AFTER_START_NS
 
-    def _evict_for(self, newcomer: int) -> bool:
+    def _evict_for(self, uid: int) -> bool:
         """Forget a process of the user who has most; not one that trains or transfers bytes."""
         self.refused_count += 1
-        try:
-            uid = os.stat(self._fs.proc / str(newcomer)).st_uid
-        except OSError:
-            return False
         for pid in self._known_shares.candidates_to_evict(uid):
             watching = self.watched.get(pid)
             if watching is None or not (watching.is_training or watching.activity.is_in_burst()):
@@ -238,7 +251,7 @@ class Population:
                 del self._young[pid]
                 continue
             BLOCKING_PROCESSES.reading = pid
-            if is_interpreter(process):
+            if runs_interpreter(process.folder):
                 self.watch(process, now_ns)
         BLOCKING_PROCESSES.reading = 0
 
@@ -377,7 +390,7 @@ class Population:
         BLOCKING_PROCESSES.reading = process.pid
         if transferred_bytes * 1e9 > BUSY_BYTES_PER_SECOND * during_ns:
             self.watch(process, now_ns)
-        elif transferred_bytes > PROGRAM_LOAD_BYTES and is_interpreter(process):
+        elif transferred_bytes > PROGRAM_LOAD_BYTES and runs_interpreter(process.folder):
             self.watch(process, now_ns)  # a shell script that execs the training script at its end
 
     def _relax_if_idle(self, watching: WatchedProcess, now_ns: int) -> None:

@@ -194,9 +194,9 @@ class Sampler:
         if now_ns >= self._next_find_ns:
             self._find_processes(now_ns, wall_ns - now_ns, samples)
         samples.extend(self._folder_events())
-        if self._folders.is_woken:
-            self._population.alert(now_ns, mappings=self._folders.is_woken_by_reading)
-            self._folders.is_woken = self._folders.is_woken_by_reading = False
+        if self._folders.opened is not None:
+            self._population.alert(now_ns, mappings=self._folders.opened)
+        self._folders.is_woken, self._folders.opened = False, None
         if self._population.watched or self._burst_sampling.is_busy:
             self._sample_watched(now_ns, wall_ns - now_ns, samples)
             read.append("processes")
@@ -292,16 +292,17 @@ class Sampler:
 
     def _find_processes(self, now_ns: int, offset_ns: int, samples: list[Sample]) -> None:
         started, used = time.perf_counter_ns(), time.thread_time_ns()
+        complete, sweeps = self._tracing.is_complete(now_ns), now_ns >= self._next_sweep_ns
         try:
-            gone = self._population.find(now_ns, samples)
+            gone = self._population.find(now_ns, samples, may_wait=complete or not sweeps)
         except OSError as error:  # no descriptor left, or no memory in the kernel: usually for a moment
             samples.extend(self._counters.record_failure("processes", error))
             gone = []
         for watching in gone:
             self._ask_last(watching, now_ns, offset_ns)
-        if now_ns >= self._next_sweep_ns:
+        if sweeps:
             trifles = self._tracing.small_reads()  # also while not used: the call clears them for the next sweep
-            self._population.sweep(now_ns, samples, trifles if self._tracing.is_complete(now_ns) else None)
+            self._population.sweep(now_ns, samples, trifles if complete else None)
             self._next_sweep_ns = now_ns + _SECOND_NS
         cost_ns = time.perf_counter_ns() - started
         usual_ns = _SECOND_NS // 5 if self._options.only_descendants else _SECOND_NS // 2

@@ -33,9 +33,7 @@ MAX_EACH = 32  # threads of a process
 MAX_THREADS = 128  # of all processes
 MAX_WAITING_RANKS = 64  # main threads of further ranks
 RECENT_NS = 2_000_000_000  # after a trace event of a thread it may still be at work
-IDLE_INTERVAL_NS = (
-    250_000_000  # between samples of a thread that sleeps, but not in file I/O: an idle thread pool costs little
-)
+IDLE_INTERVAL_NS = 250_000_000  # between samples of a thread that sleeps, but not in file I/O: of an idle pool
 DELETING_PAUSE_NS = 1_000_000_000  # between deletions of one thread: a tree is listed and emptied in turns
 MAX_CLEANUP_NS = 60_000_000_000  # after the last byte: longer deletion is no cleanup after a save
 REVIEW_INTERVAL_NS = 1_000_000_000  # between searches for working threads, and for ranks of the same job
@@ -52,9 +50,8 @@ _TRACE_LINKS = ("anon_inode:bpf", "anon_inode:btf", "anon_inode:[perf_event]")
 
 def descriptor_budget(limit: int | None) -> int:
     """Return how many of `limit` descriptors the samples may keep open; None: there is no limit."""
-    return (
-        MAX_THREADS * DESCRIPTORS_PER_THREAD if limit is None else min(MAX_THREADS * DESCRIPTORS_PER_THREAD, limit // 8)
-    )
+    most = MAX_THREADS * DESCRIPTORS_PER_THREAD
+    return most if limit is None else min(most, limit // 8)
 
 
 class _FollowedThread:
@@ -132,9 +129,8 @@ class _SampledThreads:
             self._threads = threads
             self._review_ns = now_ns + REVIEW_INTERVAL_NS
             return threads
-        swept = dict.fromkeys(
-            (*self._threads, *self._ran, *threads[self._sweep_position : self._sweep_position + MAX_SWEPT])
-        )
+        end = self._sweep_position + MAX_SWEPT
+        swept = dict.fromkeys((*self._threads, *self._ran, *threads[self._sweep_position : end]))
         used = {tid: read_schedstat(self.watching.process, tid) for tid in swept}
         self._spent_ns += time.thread_time_ns() - start_ns
         known = self._used
@@ -143,9 +139,7 @@ class _SampledThreads:
             running = (tid for tid in swept if used[tid] != known.get(tid, None if is_whole else used[tid]))
             self._threads = list(islice(running, MAX_EACH))
             self._ran = dict.fromkeys(islice(dict.fromkeys((*self._threads, *self._ran)), 4 * MAX_EACH))
-            self._sweep_position = (
-                self._sweep_position + MAX_SWEPT if self._sweep_position + MAX_SWEPT < len(threads) else 0
-            )
+            self._sweep_position = end if end < len(threads) else 0
             self._review_ns = now_ns + max(REVIEW_INTERVAL_NS, int(self._spent_ns / SWEEP_SHARE))
             self._spent_ns = 0
         else:

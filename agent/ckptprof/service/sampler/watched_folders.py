@@ -70,13 +70,14 @@ class WatchedFolders:
         self._events: FolderEvents | None = None
         self._watched: dict[bytes, _WatchedFolder] = {}
         self._added: deque[tuple[bytes, _WatchedFolder, int]] = deque()  # by worker threads: the kernel's answers
-        self._reported: deque[tuple[FileEvent, bool]] = deque()  # by worker threads; with whether it wakes the loop
+        self._reported: deque[tuple[FileEvent, bytes | None]] = deque()  # by worker threads; with the path that wakes
+        self._closed: set[bytes] = set()  # files closed after reading, and not opened since
         self._large: set[tuple[int, int]] = set()  # device and inode of reported files
         self._retry_at_ns: dict[tuple[bytes, ProcessKey, bool], int] = {}  # place -> when it may be searched again
         self._wake_fd = -1
         self._ready = select.poll()
         self.is_woken = False
-        self.is_woken_by_reading = False  # by an existing file, which may be mapped; a new one is written
+        self.opened: bool | None = None  # a file that is still open: whether it existed, so that it may be mapped
         try:
             self._events = FolderEvents()
             self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -193,16 +194,29 @@ class WatchedFolders:
             elif event.mask & IN_ISDIR:
                 self._watch_new(event, watched.view)
             elif event.mask & IN_CREATE:
-                self.is_woken = True  # a new file only wakes the loop
+                self._wake(existed=False)
             else:
+                self._closed.discard(event.path)
+                if event.mask & IN_CLOSE_NOWRITE:
+                    self._closed.add(event.path)
                 happened.setdefault(watched, []).append(event)
         for watched, events in happened.items():
             self._inspect(watched, events)
-        reported = [self._reported.popleft() for _ in range(len(self._reported))]
-        for reported_event, wakes in reported:
-            self.is_woken = self.is_woken or wakes
-            self.is_woken_by_reading = self.is_woken_by_reading or (wakes and reported_event.size >= WAKING_BYTES)
-        return [*deleted, *(event for event, _ in reported)]
+        return [*deleted, *self._consume_reported()]
+
+    def _consume_reported(self) -> Iterator[FileEvent]:
+        for _ in range(len(self._reported)):
+            event, path = self._reported.popleft()
+            if path in self._closed:  # bytes may have been read: the tick tells
+                self.is_woken = True
+            elif path is not None:
+                self._wake(existed=event.size >= WAKING_BYTES)
+            yield event
+        if len(self._closed) > MAX_PLACES:
+            self._closed.clear()
+
+    def _wake(self, *, existed: bool) -> None:
+        self.is_woken, self.opened = True, self.opened or existed
 
     def _watch_new(self, event: FolderEvent, view: ProcessKey) -> None:
         if event.mask & (IN_CREATE | IN_MOVED_TO):
@@ -215,7 +229,7 @@ class WatchedFolders:
             URGENT if local else watched.domain, lambda: self._report_events(watched, events, wake=local)
         )
         if (not local or not put) and any(event.mask & IN_OPEN for event in events):
-            self.is_woken = self.is_woken_by_reading = True  # its size is known too late for a short restore
+            self._wake(existed=True)  # its size is known too late for a short restore
 
     def _report_events(self, watched: _WatchedFolder, events: list[FolderEvent], *, wake: bool) -> bool:
         """Report opens and closes of files that are or were large: an open may truncate one to rewrite it."""
@@ -224,13 +238,13 @@ class WatchedFolders:
                 folder = root.find(os.path.dirname(events[0].path), watched.domain)
                 try:
                     if (folder.status.device, folder.status.inode) == watched.key:
-                        file_events = [
-                            file_events
+                        found = [
+                            (file_event, event.path if wake and file_event.kind == "opened" else None)
                             for event in events
-                            if (file_events := self._file_event(event, folder)) is not None
+                            if (file_event := self._file_event(event, folder)) is not None
                         ]
-                        self._reported.extend((event, wake and event.kind == "opened") for event in file_events)
-                        if wake and file_events:
+                        self._reported.extend(found)
+                        if wake and found:
                             os.eventfd_write(self._wake_fd, 1)
                 finally:
                     folder.close()

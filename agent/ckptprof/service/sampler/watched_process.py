@@ -21,7 +21,7 @@ from ckptprof_collectors.processes.process import (
     candidate_folders,
     describe,
     describe_launchers,
-    is_interpreter,
+    runs_interpreter,
 )
 from ckptprof_collectors.processes.thread_clock import ThreadClock
 from ckptprof_collectors.samples import FileActivity, FileScan, PreviousRead, ProcessInfo, Sample
@@ -75,7 +75,7 @@ class WatchedProcess:
         self.changed_ns = now_ns  # last observed change of its counters
         self.traced = TracedActivity()  # stays empty without a trace
         self.info: ProcessInfo | None = None
-        self.is_interpreter = is_interpreter(process)
+        self.is_interpreter = runs_interpreter(process.folder)
         self._described = 0
         self._described_ns = 0
         self._describe_next_ns = now_ns
@@ -268,7 +268,7 @@ class WatchedProcess:
             if self.info is None:
                 samples.extend(describe_launchers(self.process))
             self.info = info
-            self.is_interpreter = is_interpreter(self.process)  # it may have been found before its exec(2)
+            self.is_interpreter = runs_interpreter(self.process.folder)  # it may have been found before its exec(2)
             self.update_signs()
             samples.append(info)
 
