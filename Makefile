@@ -129,7 +129,7 @@ packages: ## as root on Debian and Ubuntu: install the programs that tests run a
 		systemd-nspawn:systemd-container mmdebstrap clang llvm-strip:llvm libbpf.so.1:libbpf1 \
 		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs mkfs.btrfs:btrfs-progs \
 		rsync zstd unzip git gcc curl wget /usr/sbin/logrotate:logrotate \
-		pg_createcluster:postgresql sshfs /usr/sbin/sshd:openssh-server s3fs rclone socat man:man-db tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish chromium tmux
+		sshfs /usr/sbin/sshd:openssh-server s3fs rclone socat man:man-db tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish chromium tmux
 
 # The next make a virtual environment and put into it what a target needs; again when that changes.
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')
