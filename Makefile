@@ -4,8 +4,7 @@ VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
 TEST_WORKERS ?= 3
-# The index for PyTorch, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
-# is the demo's default.
+# The index for PyTorch; without one, the small build without CUDA where that is in reach.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
 N ?= 10
@@ -145,7 +144,8 @@ $(VENV)/.installed: pyproject.toml .ci/locks/dev.txt
 	@touch $@
 
 $(VENV)/.installed-all: $(VENV)/.installed .ci/locks/all.txt
-	@.ci/install $(VENV)/bin/python all $(TORCH_INDEX)
+	@.ci/torch $(VENV)/bin/python $(TORCH_VERSION) $(TORCH_INDEX)
+	@.ci/install $(VENV)/bin/python all
 	@touch $@
 
 .build/audit/.installed:
