@@ -4,8 +4,7 @@ VENV ?= .venv
 FRAMEWORK ?= numpy
 WORKERS ?= 2
 TEST_WORKERS ?= 3
-# The index for PyTorch, e.g. TORCH_INDEX=https://download.pytorch.org/whl/cpu for the small build without CUDA, which
-# is the demo's default.
+# The index for PyTorch; without one, the small build without CUDA where that is in reach.
 TORCH_INDEX ?=
 PYTEST_FLAGS ?=
 N ?= 10
@@ -129,7 +128,7 @@ packages: ## as root on Debian and Ubuntu: install the programs that tests run a
 		systemd-nspawn:systemd-container mmdebstrap clang llvm-strip:llvm libbpf.so.1:libbpf1 \
 		/usr/include/bpf/bpf_helpers.h:libbpf-dev bpftool strace bpftrace bindfs mkfs.btrfs:btrfs-progs \
 		rsync zstd unzip git gcc curl wget /usr/sbin/logrotate:logrotate \
-		pg_createcluster:postgresql sshfs /usr/sbin/sshd:openssh-server s3fs rclone socat man:man-db tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish chromium tmux
+		sshfs /usr/sbin/sshd:openssh-server s3fs rclone socat man:man-db tc:iproute2 /usr/lib/openssh/sftp-server:openssh-sftp-server zsh fish chromium tmux
 
 # The next make a virtual environment and put into it what a target needs; again when that changes.
 $(DEMO_VENV)/.installed: pyproject.toml $(shell find agent collectors dashboards systemd -type f -not -name '*.pyc')
@@ -145,7 +144,8 @@ $(VENV)/.installed: pyproject.toml .ci/locks/dev.txt
 	@touch $@
 
 $(VENV)/.installed-all: $(VENV)/.installed .ci/locks/all.txt
-	@.ci/install $(VENV)/bin/python all $(TORCH_INDEX)
+	@.ci/torch $(VENV)/bin/python $(TORCH_VERSION) $(TORCH_INDEX)
+	@.ci/install $(VENV)/bin/python all
 	@touch $@
 
 .build/audit/.installed:

@@ -193,7 +193,6 @@ def main() -> int:
     options = settings()
     with tempfile.TemporaryDirectory(prefix="soak-", dir=options.dir, ignore_cleanup_errors=True) as directory:
         office = Office(Path(directory), tuple(options.levels))
-        office.root.chmod(0o755)  # PostgreSQL gives up root
         make_store(office.store)
         job = JobBeside(office.root / "training", tuple(options.formats))
         growth = watched_work(office, job, options)

@@ -27,17 +27,15 @@ BESIDE = (
 )  # fmt: skip
 # With no job beside it: what has no capture at both levels, and of the other kinds one each. `soak.py` does all.
 USUAL = (
-    "pip install", "git clone", "PostgreSQL", "cp into a known name", "upload with torch loaded", "fast log",
-    "shards .pt",
+    "pip install", "git clone", "cp into a known name", "upload with torch loaded", "fast log", "shards .pt",
 )  # fmt: skip
 
 
 @pytest.fixture
 def office() -> Iterator[Office]:
-    """Give a place on a disk, with everything that the tasks read; PostgreSQL, not root, must reach it."""
+    """Give a place on a disk, with everything that the tasks read."""
     with tempfile.TemporaryDirectory(prefix=own("everyday-"), dir="/var/tmp", ignore_cleanup_errors=True) as directory:
         made = Office(Path(directory), LEVELS)
-        made.root.chmod(0o755)
         make_store(made.store)
         yield made
 

@@ -40,7 +40,10 @@ def test_the_version_is_a_release_of_the_changelog_or_on_its_way_to_the_next() -
 
 def test_a_release_moves_version_and_changelog(tmp_path: Path) -> None:
     """Two commits and a tag; what was unreleased is the section of the version."""
-    files = ("agent/ckptprof/__init__.py", "deploy/kustomize/base/kustomization.yaml", "CHANGELOG.md", ".ci/release")
+    versioned = (
+        "agent/ckptprof/__init__.py", "deploy/kustomize/base/kustomization.yaml", "deploy/README.md", "docs/ckptprof.1",
+    )  # fmt: skip
+    files = (*versioned, "CHANGELOG.md", ".ci/release")
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -54,8 +57,13 @@ def test_a_release_moves_version_and_changelog(tmp_path: Path) -> None:
     subprocess.run([tmp_path / ".ci/release", "7.0.0", "7.1.0"], cwd=tmp_path, check=True, env=PLAIN)
 
     assert git("log", "--format=%s").splitlines() == ["Begin 7.1.0", "Release 7.0.0", "All"]
-    assert '"7.0.0"' in git("show", f"v7.0.0:{files[0]}")
-    assert "newTag: 7.0.0" in git("show", f"v7.0.0:{files[1]}")
+    assert '"7.0.0"' in git("show", f"v7.0.0:{versioned[0]}")
+    assert "newTag: 7.0.0" in git("show", f"v7.0.0:{versioned[1]}")
+    for name in versioned:
+        assert ckptprof.__version__.removesuffix(".dev0") in (ROOT / name).read_text()
+        assert "7.0.0" in git("show", f"v7.0.0:{name}")
+        assert ckptprof.__version__.removesuffix(".dev0") not in git("show", f"v7.0.0:{name}")
+        assert git("status", "--porcelain", name) == ""
     assert '"7.1.0.dev0"' in (tmp_path / files[0]).read_text()
     before = SECTION.findall((ROOT / "CHANGELOG.md").read_text())
     after = SECTION.findall((tmp_path / "CHANGELOG.md").read_text())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,40 +143,6 @@ _BUILDING = (
 _CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
 
 
-def _postgres_programs() -> Path | None:
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return found[-1].parent if found else None
-
-
-def _postgres(place: Place) -> None:
-    """Load a table of 60 MB and more into a fresh cluster, update, vacuum, dump and drop it."""
-    programs = _postgres_programs()
-    if programs is None:
-        raise FileNotFoundError("no PostgreSQL server is installed")
-    place.folder.chmod(0o755)
-    data = place.folder / "cluster"
-    data.mkdir()
-    shutil.chown(data, "postgres", "postgres")
-    as_postgres: list[str | Path] = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--"]
-    place.run(*as_postgres, programs / "initdb", "-D", data, "-A", "trust", "--no-sync")
-    options = f"-k {data} -c listen_addresses= -c max_wal_size=64MB"
-    start: list[str | Path] = ["-D", data, "-o", options, "-l", data / "log", "-w"]
-    place.run(*as_postgres, programs / "pg_ctl", *start, "start")
-    try:
-        client = [*as_postgres, programs / "psql", "-h", data, "-q", "postgres", "-c"]
-        place.run(
-            *client,
-            "create table t as select n, md5(n::text) a, repeat(md5(n::text), 3) b from generate_series(1, 300000) n",
-        )
-        place.run(*client, "update t set a = b where n % 3 = 0")
-        place.run(*client, f"copy t to '{data}/weights.bin' (format binary)")
-        place.run(*client, "create index on t (a)")
-        place.run(*client, "vacuum full t")
-        place.run(*client, "checkpoint")
-    finally:
-        place.run(*as_postgres, programs / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop")
-
-
 @contextlib.contextmanager
 def _cores_in_files() -> Iterator[None]:
     """Let cores go to files if a program takes them, and give it back; needs root only then."""
@@ -202,7 +167,6 @@ def _core_dump(place: Place) -> None:
 _FIO = "--filename=fio.dat --size=128M --runtime=2 --time_based --group_reporting --output=fio.log"
 
 _STORING = (
-    Task("PostgreSQL", _postgres, ("setpriv",)),
     python("SQLite", "stores.py", "sqlite"),
     python("LMDB-like maps", "stores.py", "mapped"),
     python("fast log", "stores.py", "log"),
