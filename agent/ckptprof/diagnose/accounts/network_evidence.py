@@ -46,6 +46,7 @@ _A_SECOND = 100.0  # notifications or pauses per second: a healthy fabric has fe
 _LOST_A_SECOND = 10.0  # packets per second; each costs a round trip, and often many retransmissions
 # Clients
 _RETRANSMITTED_SHARE = 0.01  # of the requests: each retransmission waited for its timeout, by default a minute
+_DATA = {"WRITE", "READ", "READ_PLUS"}  # many are in flight at a time
 _TIMEO_A_SECOND = 10.0  # nfs(5): `timeo` is in tenths of a second
 _DELAY_SECONDS = 0.1  # a client waits at least this long before it retries: NFS4_POLL_RETRY_MIN
 LONG = 5.0  # times a round trip: then the server itself is slow
@@ -210,15 +211,21 @@ def _small(
 
 def _committed(context: CheckpointContext, mount: MountMeasure, data: _Requests, waiting: float) -> Wait | None:
     commits, writers = _requests(mount, "COMMIT"), max(1, len(context.checkpoint.writers))
+    single = _requests(mount, *{one.kind for one in mount.operations} - _DATA)  # they follow one another
     commit_seconds, count = commits.total_seconds, commits.total
     if (
         not context.is_save
-        or (commit_seconds < MOST * (commit_seconds + data.total_seconds) and commit_seconds < MOST * waiting * writers)
+        or (
+            commit_seconds < MOST * (commit_seconds + data.total_seconds)
+            and single.server_seconds < MOST * waiting * writers
+        )
         or not commit_seconds
     ):
         return None
     each = latency(commit_seconds / count) + " each" * (count > 1)
-    text = f"{plural(count, 'COMMIT')} took {each}: the server's stable storage"
+    rest = single.server_seconds - commits.server_seconds
+    beside = f", requests such as OPEN and RENAME {latency(rest)}" if rest >= SLIGHT * waiting else ""
+    text = f"{plural(count, 'COMMIT')} took {each}{beside}: the server's stable storage"
     free = f"not the network: WRITEs took only {latency(data.total_seconds / data.total)} each"
     return Wait(cause=Cause.COMMITS, limit=Limit.SERVER, facts=(text,), excluded=(free,), imposed=True)
 
