@@ -206,8 +206,15 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
 
 
 def request_seconds(context: CheckpointContext) -> float:
-    """Return the sum of all requests of its disks: at least their busy time, which the kernel underrates until 6.10."""
-    known = [one.seconds * one.mean_queue for one in context.measures.devices if one.mean_queue is not None]
+    """Return for how long its disks had requests, at most: the sum of all, and twice the busy time.
+
+    Until 6.10 the kernel leaves out the time until another request starts, about half of a steady load.
+    """
+    known = [
+        one.seconds * min(one.mean_queue, math.inf if (busy := busy_share(one)) is None else TWICE * busy)
+        for one in context.measures.devices
+        if one.mean_queue is not None
+    ]
     return sum(known) if known and len(known) == len(context.measures.devices) else math.inf
 
 
