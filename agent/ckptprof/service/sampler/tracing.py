@@ -35,12 +35,14 @@ RETURNED_SHARE = 0.1  # a process that receives more than this share of what it 
 SENDING_NS = 1_000_000_000  # between reads of connections
 MAX_OPEN = 65536  # sessions; the kernel's map has space for a fraction of that
 SMALL_BYTES = 64 << 10
+WAITED_NS = 100_000_000  # bpf/records.h: a call that waits for so long may begin a save
 MAX_CHILDREN = 16_384  # short-lived ones of training processes
 MAX_STRANGERS = 64  # processes per tick that ended before they were found, whose files are queried
 MAX_FILES_EACH = 64
 SELECT_INTERVAL_NS = 1_000_000_000  # between searches for the training ones of the watched
 WATCHED, FOLLOWED, TRAINS = 1, 2, 3  # what the programs report of a process: bpf/trace.h
 LOSS_MEMORY_NS = 10_000_000_000  # after a loss of events counters are read as well
+_TRIFLES = ("created", "emptied", "unlinked", "mapped")
 _UNKNOWN_USER = -1
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
@@ -222,8 +224,8 @@ class Tracing:
             if sample.closed_ns is None and len(self._open_sessions) < MAX_OPEN:
                 self._open_sessions[sample.session] = sample.pid
         elif isinstance(sample, FileLifeEvent):
-            trifle = sample.kind in ("created", "emptied", "unlinked", "mapped")
-            if trifle and self._is_unknown(sample.pid, sample.start_ticks, watched):
+            is_brief = (sample.duration_ns or 0) < WAITED_NS
+            if is_brief and sample.kind in _TRIFLES and self._is_unknown(sample.pid, sample.start_ticks, watched):
                 return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
         return True

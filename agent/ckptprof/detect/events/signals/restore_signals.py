@@ -15,10 +15,6 @@ from ckptprof.detect.transfers.model.transfer import Transfer
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.spans import Span
 
-_WRITING_SHARE = (
-    0.75  # of a period, at most: on slow storage a save outlasts the training; a log is written without pause
-)
-
 
 def is_read_back(event: EventContext) -> bool:
     """Most of its bytes are in files of earlier saves."""
@@ -95,7 +91,7 @@ def is_resumed_from(event: EventContext) -> bool:
 
 def _is_last_of_run(event: EventContext, path: str) -> bool:
     run = event.known.history.run_of(path)
-    return bool(run) and path in run[-1].paths and even_period_ns(run[:-1], run[-1], _WRITING_SHARE) is not None
+    return bool(run) and path in run[-1].paths and even_period_ns(run[:-1], run[-1], MOST_SHARE) is not None
 
 
 def _reads_other_files(event: EventContext) -> bool:
