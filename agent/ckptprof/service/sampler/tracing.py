@@ -42,7 +42,6 @@ MAX_FILES_EACH = 64
 SELECT_INTERVAL_NS = 1_000_000_000  # between searches for the training ones of the watched
 WATCHED, FOLLOWED, TRAINS = 1, 2, 3  # what the programs report of a process: bpf/trace.h
 LOSS_MEMORY_NS = 10_000_000_000  # after a loss of events counters are read as well
-_TRIFLES = ("created", "emptied", "unlinked", "mapped")
 _UNKNOWN_USER = -1
 _SLACK_NS = 50_000_000  # file systems stamp with the clock of the last timer tick
 
@@ -205,10 +204,10 @@ class Tracing:
                 if len(self._children) > MAX_CHILDREN:
                     del self._children[next(iter(self._children))]
 
-    def _is_unknown(self, pid: int, start_ticks: int, watched: Mapping[int, WatchedProcess] | None) -> bool:
-        if watched is None or self._children.get(pid) == start_ticks:
+    def _is_unknown(self, sample: FileActivity | FileLifeEvent, watched: Mapping[int, WatchedProcess] | None) -> bool:
+        if watched is None or self._children.get(sample.pid) == sample.start_ticks:
             return False
-        watching = watched.get(pid)
+        watching = watched.get(sample.pid)
         return watching is None or not watching.is_followed(self._now_ns)
 
     def _is_reported(self, sample: Sample, watched: Mapping[int, WatchedProcess] | None) -> bool:
@@ -217,15 +216,13 @@ class Tracing:
                 if sample.closed_ns is not None:
                     del self._open_sessions[sample.session]
                 return True
-            if _is_code(sample.path):
-                return False
-            if sample.bytes < SMALL_BYTES and self._is_unknown(sample.pid, sample.start_ticks, watched):
+            if _is_code(sample.path) or (sample.bytes < SMALL_BYTES and self._is_unknown(sample, watched)):
                 return False
             if sample.closed_ns is None and len(self._open_sessions) < MAX_OPEN:
                 self._open_sessions[sample.session] = sample.pid
         elif isinstance(sample, FileLifeEvent):
-            is_brief = (sample.duration_ns or 0) < WAITED_NS
-            if is_brief and sample.kind in _TRIFLES and self._is_unknown(sample.pid, sample.start_ticks, watched):
+            trifle = sample.kind in ("created", "emptied", "unlinked", "mapped")
+            if trifle and (sample.duration_ns or 0) < WAITED_NS and self._is_unknown(sample, watched):
                 return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
         return True
