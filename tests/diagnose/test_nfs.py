@@ -254,6 +254,10 @@ def connection(round_s: float) -> ConnectionMeasure:
         (mount(writes(8), commits(1, 12)), mount(writes(7), commits(1, 12)), Cause.COMMITS),
         (mount(writes(queue=0.02), commits(2, 5)), mount(writes(queue=0.02), commits(2, 4.5)), Cause.COMMITS),
         (mount(writes(queue=0.0), commits(1, 2.1)), mount(writes(queue=0.0), commits(1, 2.0)), Cause.COMMITS),
+        (
+            mount(writes(queue=0.05), commits(1, 4), replace(commits(1, 6), kind="RENAME")),
+            mount(writes(queue=0.05), commits(1, 4), replace(commits(1, 5), kind="RENAME")), Cause.COMMITS,
+        ),
         (mount(writes(retransmissions=11)), mount(writes(retransmissions=10)), Cause.RETRANSMITTED),
         (mount(writes(20, retransmissions=8)), mount(writes(20, retransmissions=7)), Cause.RETRANSMITTED),
         (mount(writes(timeouts=1)), mount(writes()), Cause.RETRANSMITTED),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.kernel.filesystems import FileSystems, call
 from tests.kernel.tracer import Tracer
 
 from ckptprof.service.sampler.tracing import FOLLOWED, TRAINS, WATCHED
@@ -137,3 +140,31 @@ def test_small_files_of_a_process_that_is_not_followed_stay_sums(attention: int,
     assert ("created" in events, bool(events)) == (attention != WATCHED,) * 2  # a close that lasts is reported, too
     assert told == ({"large"} if attention == WATCHED else {"small", "large"})
     assert (trifles.get(writer.pid, 0) >= 1000) == (attention == WATCHED)
+
+
+def test_a_create_that_waits_is_reported_whoever_makes_it(filesystems: FileSystems) -> None:
+    """It may begin the first save of a process that is not known to train: a server answers late."""
+    folder = filesystems.directory("ext4")
+    script = (
+        f"import os; os.chdir({str(folder)!r}); input('ready'); os.close(os.open('late', os.O_WRONLY | os.O_CREAT))"
+    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-u", "-c", script], **pipes) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.read(5) == b"ready"
+        trace = EbpfTrace(KernelFs())
+        try:
+            trace.set_attended({}, 64 << 10)
+            with Tracer(trace).watch() as seen:
+                call("fsfreeze", "--freeze", folder)
+                try:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        writer.communicate(b"\n", timeout=1.0)
+                finally:
+                    call("fsfreeze", "--unfreeze", folder)
+                writer.communicate()
+        finally:
+            trace.close()
+
+    (created,) = seen.events(folder / "late", "created")
+    assert (created.duration_ns or 0) >= 100_000_000

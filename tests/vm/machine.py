@@ -29,7 +29,7 @@ MIRROR = "http://deb.debian.org/debian"
 PACKAGES = (
     "python3", "python3-venv", "nfs-kernel-server", "nfs-common", "rpcbind", "nvme-cli", "iproute2", "openssh-server",
     "systemd", "systemd-sysv", "udev", "kmod", "e2fsprogs", "xfsprogs", "btrfs-progs", "mdadm", "lvm2", "dmsetup",
-    "rdma-core", "ibverbs-providers", "procps", "libbpf1", "open-iscsi", "ksmbd-tools",
+    "rdma-core", "ibverbs-providers", "procps", "libbpf1", "open-iscsi", "samba",
 )  # fmt: skip
 # Its initial file system has the drivers of its drive only: with all of them it takes minutes to make for arm64
 INITRD = """
@@ -126,7 +126,7 @@ class Machine:
         (root / "etc/systemd/network/10-eth0.network").write_text(NETWORK)
         _run("systemctl", f"--root={root}", "enable", "-q", "systemd-networkd")
         _run("systemctl", f"--root={root}", "mask", "-q", "nfs-server", "rpcbind.socket", "rpcbind.service",
-             "open-iscsi", "ksmbd")  # fmt: skip
+             "open-iscsi", "smbd", "nmbd", "samba-ad-dc")  # fmt: skip
         (root / "etc/hostname").write_text(f"vm-{self.name}\n")
         (root / "etc/fstab").write_text("/dev/vda / ext4 defaults 0 1\n")
         shutil.copy(next((root / "boot").glob("initrd.img-*")), self.folder / "initrd")

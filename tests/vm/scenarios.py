@@ -90,8 +90,7 @@ ln -s $PWD/core/iblock_0/ckpt $group/lun/lun_0/port; echo 0 > $group/attrib/auth
 for name in generate_node_acls cache_dynamic_acls; do echo 1 > $group/attrib/$name; done
 echo 0 > $group/attrib/demo_mode_write_protect
 nsenter --net=/run/netns/server mkdir {portals}; echo 1 > $group/enable; cd
-test -e /etc/iscsi/initiatorname.iscsi || echo InitiatorName=iqn.2026-11.test:client > /etc/iscsi/initiatorname.iscsi
-pgrep -x iscsid > /dev/null || iscsid < /dev/null > /dev/null 2>&1; iscsiadm -m discovery -t st -p 10.9.0.2 > /dev/null
+systemctl start iscsid; iscsiadm -m discovery -t st -p 10.9.0.2 > /dev/null
 iscsiadm -m node -l > /dev/null; sleep 3; disks=$(cd /sys/block; ls -d sd*)
 """
 ONE_DISK = "device=/dev/$disks"
@@ -107,15 +106,16 @@ iscsiadm -m node -u > /dev/null; iscsiadm -m node -o delete; cd /sys/kernel/conf
 group=iscsi/iqn.2026-11.test:ckpt/tpgt_1; echo 0 > $group/enable; rm $group/lun/lun_0/port; rmdir $group/lun/lun_0
 rmdir $group/np/*; rmdir $group ${group%/*} core/iblock_0/ckpt; cd
 """
+# In a mount namespace, for its state
 SMB = """
-modprobe ksmbd; modprobe cifs; mkdir -p /etc/ksmbd
-printf '[global]\\n[ckpt]\\npath = /srv/nfs\\nread only = no\\n' > /etc/ksmbd/ksmbd.conf
-touch /etc/ksmbd/ksmbdpwd.db; ksmbd.adduser -a root -p secret > /dev/null
-ksmbd.mountd < /dev/null > /dev/null 2>&1; sleep 3
-address=$(hostname -I | cut -d' ' -f1)
-mount -t cifs "//$address/ckpt" /mnt/ckpt -o "vers=3.1.1,username=root,password=secret,ip=$address"
+modprobe cifs
+nsenter --net=/run/netns/server unshare --mount bash -c '
+mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs /var/lib/samba; mkdir -p /run/samba /var/lib/samba/private
+printf "[ckpt]\\npath = /srv/nfs\\nread only = no\\n" > /etc/samba/smb.conf
+printf "secret\\nsecret\\n" | smbpasswd -s -a root; smbd -D; sleep 3' < /dev/null > /root/server.log 2>&1
+mount -t cifs //10.9.0.2/ckpt /mnt/ckpt -o vers=3.1.1,ip=10.9.0.2,username=root,password=secret
 """
-UNSMB = "umount /mnt/ckpt; ksmbd.control -s; sleep 2"
+UNSMB = "umount /mnt/ckpt; pkill -x smbd; sleep 2"
 SHAPED = "tc qdisc add dev v0 root tbf rate 40mbit burst 128kb latency 400ms"
 LOSSY = "tc qdisc add dev v0 root netem loss 8%"
 UNSHAPED = "tc qdisc del dev v0 root"
@@ -246,6 +246,6 @@ SCENARIOS = {
     "iscsi": iscsi("iSCSI, ext4"),
     "iscsi-slow": replace(slow_target(iscsi("iSCSI, ext4", "/dev/mapper/slow")), limit="device"),
     "iscsi-paths": iscsi("dm-multipath of two iSCSI paths, ext4", addresses="10.9.0.2 10.9.1.2", device=ALL_PATHS),
-    "smb": Scenario("SMB 3.1.1 (ksmbd)", f"{DISK}\n{SMB}", f"{UNSMB}\n{UNDISK}"),
+    "smb": Scenario("SMB 3.1.1 (Samba)", f"{DISK}\n{LINK}{SMB}", f"{UNSMB}\n{UNLINK}\n{UNDISK}"),
     "nvme-rdma-slow": slow_target(rdma_target("/dev/mapper/slow")),
 }

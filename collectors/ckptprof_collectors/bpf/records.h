@@ -149,9 +149,12 @@ static __noinline bool is_stranger(void)
 	       !is_attended(BPF_CORE_READ(parent, real_parent, tgid), ATTENDED_TRAINS);
 }
 
-static __always_inline bool is_of_stranger(__u32 kind)
+#define WAITED_NS 100000000ULL /* a call that waits for so long is told of, whoever makes it: it may begin a save */
+
+static __always_inline bool is_of_stranger(__u32 kind, __u64 duration_ns)
 {
-	return (kind == RECORD_CREATED || kind == RECORD_EMPTIED || kind == RECORD_UNLINKED) && is_stranger();
+	return (kind == RECORD_CREATED || kind == RECORD_EMPTIED || kind == RECORD_UNLINKED) &&
+	       duration_ns < WAITED_NS && is_stranger();
 }
 
 /* Tell of a file by its path: that it is being used, was created, synced or mapped. */
@@ -166,7 +169,7 @@ static __noinline void tell_file(__u32 kind, struct key *key, unsigned long file
 	__u32 zero = 0, path;
 	struct head *head;
 
-	if (is_of_stranger(kind) || (kind != RECORD_SEEN && !may_tell_event(now_ns)))
+	if (is_of_stranger(kind, duration_ns) || (kind != RECORD_SEEN && !may_tell_event(now_ns)))
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!scratch)
@@ -299,7 +302,7 @@ static __noinline void tell_names(__u32 kind, const char *old_name, const char *
 	long length;
 	char *out;
 
-	if (is_of_stranger(kind) || !may_tell_event(now_ns))
+	if (is_of_stranger(kind, duration_ns) || !may_tell_event(now_ns))
 		return;
 	scratch = bpf_map_lookup_elem(&scratches, &zero);
 	if (!scratch)

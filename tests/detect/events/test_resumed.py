@@ -22,14 +22,15 @@ def found(
     trace: bool,
     again: str = "forest.py",
     name: str = "forest_{}.pkl",
-    slowest_s: float = 0.2,
+    usual_s: float = 0.2,
+    slowest_s: float | None = None,
 ) -> list[Checkpoint]:
     """Return what is told of a program that writes a state that grows, is run again, reads some and writes one more."""
     stage = Stage(trace=trace)
     first = stage.process(100, exit_s=18.0, **PLAIN)
     second = stage.process(200, born_s=20.0, **{**PLAIN, "program": again})
     for number, at_s in enumerate(begun, 1):
-        took_s = slowest_s if number == 2 else 0.2
+        took_s = slowest_s if slowest_s is not None and number == 2 else usual_s
         stage.write(first, f"/run/{name.format(number)}", at_s, took_s, 12 * number * MIB, magic=PICKLE)
     for place, number in enumerate(reads):
         stage.read(second, f"/run/{name.format(number)}", 21.0 + place, 0.2, 12 * number * MIB, from_disk=False)
@@ -59,6 +60,13 @@ def test_a_save_that_took_long_makes_no_series_uneven(trace: bool) -> None:  # n
 
     assert ("save", "forest_4.pkl") in told(begun, (3,), trace=trace, slowest_s=5.0)
     assert told(begun, (3,), trace=trace) == []
+
+
+@pytest.mark.parametrize(("usual_s", "is_series"), [(4.7, True), (4.9, False)])
+@pytest.mark.parametrize("trace", [False, True])
+def test_saves_may_outlast_the_training_between_them(usual_s: float, *, is_series: bool, trace: bool) -> None:
+    """On slow storage; who writes without pause keeps a log, and reads its last piece when it starts again."""
+    assert (("save", "forest_4.pkl") in told((1.0, 7.0, 13.0), (3,), trace=trace, usual_s=usual_s)) is is_series
 
 
 @pytest.mark.parametrize("writes_on", [False, True])

@@ -381,15 +381,18 @@ def test_in_a_namespace_of_pids_nothing_is_attached() -> None:
 
 
 def test_trifles_of_strangers_are_left_out(desk: Callable[..., Desk]) -> None:
-    """A small file that a process wrote which does not train is told only in the family of a command."""
+    """A small file that a process wrote which does not train is told only in the family of a command.
+
+    Who waits for a server to create it may begin a save.
+    """
     trifle = activity(1, "/run/x.pid", 5, closed_ns=1)
-    created = FileLifeEvent(1, "created", 1, 1, 1, 1, 1, None, "/run/x.pid")
+    created, late = (FileLifeEvent(1, "created", 1, 1, 1, 1, 1, ms * 1_000_000, "/run/x.pid") for ms in (90, 100))
     seen = []
     for only_family in (False, True):
-        one = desk(StandIn([[trifle, created]]), only_descendants=only_family)
+        one = desk(StandIn([[trifle, created, late]]), only_descendants=only_family)
         seen.append([s for s in one.tick(time.monotonic_ns()) if isinstance(s, FileActivity | FileLifeEvent)])
 
-    assert seen == [[], [trifle, created]]
+    assert seen == [[late], [trifle, created, late]]
 
 
 def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sleeper: subprocess.Popen[bytes]) -> None:

@@ -5,11 +5,9 @@
 - The fabric: an RDMA port sends more slowly for each congestion notification that it receives (CNP, DCQCN), an Ethernet
   port stops while it is paused (PFC), and an InfiniBand port waits for credit. Ports are shared with collectives:
   traffic that a port already had before the checkpoint is not the checkpoint's.
-- The client of a mount: requests wait for a slot or for earlier requests (queued), then for the reply (at the server
-  and in flight). Several are in flight at a time, so their seconds do not add up to elapsed time: their shares show
-  what they waited for, and divided by the waiting time of a thread they give the number in flight.
-- Targets: the client of a parallel file system counts the requests to each target (such as an OST of Lustre) and their
-  time.
+- The client of a mount: requests wait for a slot or for earlier ones (queued), then for the reply (at the server, in
+  flight). Several at a time: the shares of their seconds show what they waited for, their sum over the wait how many.
+- Targets: the client of a parallel file system counts the requests to each target (an OST of Lustre) and their time.
 - Paths of NVMe over fabrics: the kernel counts the time of each request, in flight and at its target.
 
 `storage.BEATS` lists which of them takes precedence.
@@ -40,7 +38,6 @@ from ckptprof.model import Level
 from ckptprof.units import MS, latency, percent, plural, rate, seconds, size
 from ckptprof.verdicts import Limit
 
-# TCP
 # The fabric
 _A_SECOND = 100.0  # notifications or pauses per second: a healthy fabric has fewer, which keep its queues short
 _LOST_A_SECOND = 10.0  # packets per second; each costs a round trip, and often many retransmissions
@@ -142,10 +139,6 @@ class _Requests(NamedTuple):
     queued_seconds: float
     server_seconds: float
 
-    @property
-    def answer(self) -> float:
-        return self.server_seconds / self.total
-
 
 def _requests(mount: MountMeasure, *kinds: str) -> _Requests:
     found = [one for one in mount.operations if one.kind in kinds]
@@ -210,15 +203,15 @@ def _small(
 
 def _committed(context: CheckpointContext, mount: MountMeasure, data: _Requests, waiting: float) -> Wait | None:
     commits, writers = _requests(mount, "COMMIT"), max(1, len(context.checkpoint.writers))
+    single = _requests(mount, *{one.kind for one in mount.operations} - {"WRITE", "READ", "READ_PLUS"})  # in turn
     commit_seconds, count = commits.total_seconds, commits.total
-    if (
-        not context.is_save
-        or (commit_seconds < MOST * (commit_seconds + data.total_seconds) and commit_seconds < MOST * waiting * writers)
-        or not commit_seconds
-    ):
+    is_most = commit_seconds >= MOST * (commit_seconds + data.total_seconds)
+    if not (context.is_save and commit_seconds and (is_most or single.server_seconds >= MOST * waiting * writers)):
         return None
     each = latency(commit_seconds / count) + " each" * (count > 1)
-    text = f"{plural(count, 'COMMIT')} took {each}: the server's stable storage"
+    rest = single.server_seconds - commits.server_seconds
+    beside = f", requests such as OPEN and RENAME {latency(rest)}" if rest >= SLIGHT * waiting else ""
+    text = f"{plural(count, 'COMMIT')} took {each}{beside}: the server's stable storage"
     free = f"not the network: WRITEs took only {latency(data.total_seconds / data.total)} each"
     return Wait(cause=Cause.COMMITS, limit=Limit.SERVER, facts=(text,), excluded=(free,), imposed=True)
 
@@ -245,16 +238,17 @@ def _queued(context: CheckpointContext, mount: MountMeasure, data: _Requests, wa
         "queued on this host, for the only "
         f"connection of the mount: {sent:.1f} of {slots:,.0f} slots in use at the server{behind}"
     )
-    free = f"the server took only {latency(data.answer)} for each"
+    free = f"the server took only {latency(data.server_seconds / data.total)} for each"
     limit = Limit.SINGLE_WRITER if context.ranks > 1 else Limit.NETWORK
     return Wait(cause=Cause.ONE_CONNECTION, limit=limit, facts=(text,), excluded=(free,))
 
 
 def _answered(context: CheckpointContext, data: _Requests) -> Wait | None:
     round_ = max((value for one in of_storage(context) if (value := one.min_rtt_seconds)), default=math.inf)
-    if data.answer < LONG * round_:
+    answer = data.server_seconds / data.total
+    if answer < LONG * round_:
         return None
-    text = f"each {data.kind} took {latency(data.answer)} at the server, with a round trip of {latency(round_)}"
+    text = f"each {data.kind} took {latency(answer)} at the server, with a round trip of {latency(round_)}"
     return Wait(cause=Cause.ANSWERS, limit=Limit.SERVER, facts=(text,))
 
 

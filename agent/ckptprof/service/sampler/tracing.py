@@ -35,6 +35,7 @@ RETURNED_SHARE = 0.1  # a process that receives more than this share of what it 
 SENDING_NS = 1_000_000_000  # between reads of connections
 MAX_OPEN = 65536  # sessions; the kernel's map has space for a fraction of that
 SMALL_BYTES = 64 << 10
+WAITED_NS = 100_000_000  # bpf/records.h: a call that waits for so long may begin a save
 MAX_CHILDREN = 16_384  # short-lived ones of training processes
 MAX_STRANGERS = 64  # processes per tick that ended before they were found, whose files are queried
 MAX_FILES_EACH = 64
@@ -203,10 +204,10 @@ class Tracing:
                 if len(self._children) > MAX_CHILDREN:
                     del self._children[next(iter(self._children))]
 
-    def _is_unknown(self, pid: int, start_ticks: int, watched: Mapping[int, WatchedProcess] | None) -> bool:
-        if watched is None or self._children.get(pid) == start_ticks:
+    def _is_unknown(self, sample: FileActivity | FileLifeEvent, watched: Mapping[int, WatchedProcess] | None) -> bool:
+        if watched is None or self._children.get(sample.pid) == sample.start_ticks:
             return False
-        watching = watched.get(pid)
+        watching = watched.get(sample.pid)
         return watching is None or not watching.is_followed(self._now_ns)
 
     def _is_reported(self, sample: Sample, watched: Mapping[int, WatchedProcess] | None) -> bool:
@@ -215,15 +216,13 @@ class Tracing:
                 if sample.closed_ns is not None:
                     del self._open_sessions[sample.session]
                 return True
-            if _is_code(sample.path):
-                return False
-            if sample.bytes < SMALL_BYTES and self._is_unknown(sample.pid, sample.start_ticks, watched):
+            if _is_code(sample.path) or (sample.bytes < SMALL_BYTES and self._is_unknown(sample, watched)):
                 return False
             if sample.closed_ns is None and len(self._open_sessions) < MAX_OPEN:
                 self._open_sessions[sample.session] = sample.pid
         elif isinstance(sample, FileLifeEvent):
             trifle = sample.kind in ("created", "emptied", "unlinked", "mapped")
-            if trifle and self._is_unknown(sample.pid, sample.start_ticks, watched):
+            if trifle and (sample.duration_ns or 0) < WAITED_NS and self._is_unknown(sample, watched):
                 return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
         return True

@@ -34,8 +34,8 @@ def period_text(event: EventContext) -> str | None:
     return None if period_ns is None or is_row_of_data(event) else f"{period_ns / 1e9:.0f}"
 
 
-def even_period_ns(earlier: list[HistoryEvent], last: EventContext | HistoryEvent) -> float | None:
-    """Return the mean of even periods in ns, most of each without writing; None: uneven, or fewer than two.
+def even_period_ns(earlier: list[HistoryEvent], last: EventContext | HistoryEvent, most: float = 0.5) -> float | None:
+    """Return the mean of even periods in ns; None: uneven, fewer than two, or more than `most` of each in writing.
 
     A slow save makes its period longer, not the pause after it.
     """
@@ -47,7 +47,7 @@ def even_period_ns(earlier: list[HistoryEvent], last: EventContext | HistoryEven
     pauses = [after.start_ns - before.end_ns for before, after in pairs]
     mean_ns, duration_ns = statistics.fmean(periods), min(one.end_ns - one.start_ns for one in events)
     is_even = any(statistics.pstdev(row) <= _MAX_PERIOD_SPREAD * statistics.fmean(row) for row in (periods, pauses))
-    return mean_ns if is_even and duration_ns * 2 <= mean_ns else None
+    return mean_ns if is_even and duration_ns <= most * mean_ns else None
 
 
 def overwrites(event: EventContext) -> bool:

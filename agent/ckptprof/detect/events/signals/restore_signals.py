@@ -91,7 +91,7 @@ def is_resumed_from(event: EventContext) -> bool:
 
 def _is_last_of_run(event: EventContext, path: str) -> bool:
     run = event.known.history.run_of(path)
-    return bool(run) and path in run[-1].paths and even_period_ns(run[:-1], run[-1]) is not None
+    return bool(run) and path in run[-1].paths and even_period_ns(run[:-1], run[-1], MOST_SHARE) is not None
 
 
 def _reads_other_files(event: EventContext) -> bool:
