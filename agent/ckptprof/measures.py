@@ -50,7 +50,7 @@ class ThreadMeasure(msgspec.Struct, frozen=True, kw_only=True):
     unlinks: int | None = None
     samples: int | None = None  # number of samples during its activity (polling)
     samples_by_state: dict[str, int] | None = None  # of these, by state: data | sync | close | create | rename |
-    # unlink | metadata | fault | network | lock | file-lock | child | sleep | running | other; an estimate of its time
+    # unlink | metadata | fault | network | lock | file-lock | child | sleep | running | stopped | other; an estimate
 
 
 class ProcessMeasure(msgspec.Struct, frozen=True, kw_only=True):
