@@ -96,7 +96,7 @@ def test_sleep_that_nobody_looked_at_is_for_a_device_that_was_busy(busy: float, 
 def test_a_disk_without_requests_is_not_what_a_file_call_waits_for(in_flight: float, stored: float) -> None:
     """A frozen file system keeps a sync asleep while its disk is idle."""
     at = thread(Level.TRACE, 10, copy=0.5, sync=9.5)
-    checkpoint = save(Level.TRACE, 10, measured(at, devices=(device(10, mean_queue=in_flight),)))
+    checkpoint = save(Level.TRACE, 10, measured(at, devices=(device(10, mean_queue=in_flight, busy_seconds=9),)))
 
     assert (_spent(checkpoint, Cause.DEVICE), _spent(checkpoint, Cause.UNEXPLAINED)) == (stored, 9.5 - stored)
 

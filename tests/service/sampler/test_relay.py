@@ -152,7 +152,7 @@ def test_a_tick_that_was_held_is_told_as_late(monkeypatch: pytest.MonkeyPatch) -
     desk = Desk(Mock(), level="poll")
     finds = iter([True, False])
 
-    def find(*_: Any) -> list[Any]:
+    def find(*_: Any, **__: Any) -> list[Any]:
         if next(finds):
             time.sleep(0.4)
             raise LoopReplacedError
