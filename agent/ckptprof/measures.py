@@ -97,6 +97,7 @@ class DeviceMeasure(msgspec.Struct, frozen=True, kw_only=True):
     reads: int
     writes: int
     flushes: int | None = None
+    flush_seconds: float | None = None  # in all of them; neither busy nor in flight by the counters of the kernel
     discards: int | None = None
     busy_seconds: float | None = None
     mean_queue: float | None = None  # requests in flight on average

@@ -64,7 +64,7 @@ def device(seconds: float, moved: int = GIB, **more: Any) -> DeviceMeasure:
     """Return a device that wrote so much in requests of 512 KiB, and could do 2 GB/s."""
     told: dict[str, Any] = {
         "device": "nvme0n1", "countable": True, "seconds": seconds, "read_bytes": 0, "written_bytes": moved,
-        "reads": 0, "writes": moved // (512 << 10), "flushes": 2, "busy_seconds": 0.1 * seconds,
+        "reads": 0, "writes": moved // (512 << 10), "flushes": 2, "flush_seconds": 0.0, "busy_seconds": 0.1 * seconds,
         "shown_bytes_per_second": 2e9, "peak_bytes_per_second": moved / seconds, "steadiness": 0.5,
     }  # fmt: skip
     return DeviceMeasure(**{**told, **more})

@@ -81,8 +81,11 @@ def test_a_writer_that_is_held_back_is_told_of(tracer: Tracer, slow_disk: tuple[
         pytest.skip("this kernel limits no single device in bytes (since 6.2)")
     (limits / "strict_limit").write_text("1")
     (limits / "max_bytes").write_text(str(8 * MIB))
-
-    seen = tracer.run(["dd", "if=/dev/zero", f"of={place}/x", "bs=1M", "count=256"])
+    try:
+        seen = tracer.run(["dd", "if=/dev/zero", f"of={place}/x", "bs=1M", "count=256"])
+    finally:  # the loop device keeps them for its next user
+        (limits / "max_ratio").write_text("100")
+        (limits / "strict_limit").write_text("0")
 
     (session,) = seen.of(place / "x", writes=True)
     pauses = [pause for (pid, _), pause in seen.pauses.items() if pid == session.pid]

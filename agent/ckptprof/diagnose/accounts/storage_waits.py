@@ -208,11 +208,15 @@ def _device(context: CheckpointContext, waiting: float) -> Wait:
 
 
 def request_seconds(context: CheckpointContext) -> float:
-    """Return how long its disks had requests, at most: their sum, and twice the busy time (underrated until 6.10)."""
+    """Return how long its disks had requests, at most; infinite if not known.
+
+    The sum of all requests, but twice the busy time (underrated until 6.10); the kernel counts flushes in neither.
+    """
     known = [
         one.seconds * min(one.mean_queue, TWICE * (math.inf if (busy := busy_share(one)) is None else busy))
+        + one.flush_seconds
         for one in context.measures.devices
-        if one.mean_queue is not None
+        if one.mean_queue is not None and one.flush_seconds is not None
     ]
     return sum(known) if known and len(known) == len(context.measures.devices) else math.inf
 

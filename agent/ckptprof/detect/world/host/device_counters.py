@@ -19,7 +19,9 @@ from ckptprof_collectors.counters import SECTOR_BYTES
 from ckptprof_collectors.samples import DeviceInfo, DiskSample, ThrottleInfo
 
 _Column = IntEnum(
-    "_Column", "READS READ_SECTORS READ_MS WRITES WRITTEN_SECTORS WRITE_MS IO_MS WEIGHTED_MS DISCARDS FLUSHES", start=0
+    "_Column",
+    "READS READ_SECTORS READ_MS WRITES WRITTEN_SECTORS WRITE_MS IO_MS WEIGHTED_MS DISCARDS FLUSHES FLUSH_MS",
+    start=0,
 )
 _WRITES = _Column.WRITTEN_SECTORS, _Column.WRITES
 _READS = _Column.READ_SECTORS, _Column.READS
@@ -47,7 +49,7 @@ class DeviceCounters:
             len(_Column),
             rising=len(_Column),
             rated=(_Column.READS, _Column.READ_SECTORS, _Column.WRITES, _Column.WRITTEN_SECTORS),
-            wraps=(_Column.READ_MS, _Column.WRITE_MS, _Column.IO_MS, _Column.WEIGHTED_MS),
+            wraps=(_Column.READ_MS, _Column.WRITE_MS, _Column.IO_MS, _Column.WEIGHTED_MS, _Column.FLUSH_MS),
         ))  # fmt: skip
         self.infos: dict[str, DeviceInfo] = {}
         self._throttles: Bounded[tuple[str, str, int | None], ThrottleInfo] = Bounded(
@@ -63,7 +65,7 @@ class DeviceCounters:
         for disk in samples.by_kind(DiskSample):
             values = (
                 disk.read_ios, disk.read_sectors, disk.read_ms, disk.write_ios, disk.write_sectors, disk.write_ms,
-                disk.io_ms, disk.weighted_ms, disk.discard_ios, disk.flush_ios,
+                disk.io_ms, disk.weighted_ms, disk.discard_ios, disk.flush_ios, disk.flush_ms,
             )  # fmt: skip
             self._histories.touch(disk.device).add(samples.at_ns, values, unchanged_ns)
         for limit in samples.by_kind(ThrottleInfo):
@@ -109,7 +111,7 @@ class DeviceCounters:
             return None
         start_ns, end_ns, counts = measured
         read_ios, read_sectors, read_ms, write_ios, write_sectors, write_ms, io_ms, weighted_ms, *_ = counts
-        *_, discard_ios, flush_ios = history.observed(counts)
+        *_, discard_ios, flush_ios, flush_ms = history.observed(counts)
         seconds = (end_ns - start_ns) / NS
         column, requests = _WRITES if writes else _READS
         best, best_requests = history.best_rate(column), history.best_rate(column, other_column=requests)
@@ -126,6 +128,7 @@ class DeviceCounters:
             reads=round(read_ios),
             writes=round(write_ios),
             flushes=rounded(flush_ios),
+            flush_seconds=None if flush_ms is None else flush_ms / 1000,
             discards=rounded(discard_ios),
             busy_seconds=min(seconds, io_ms / 1000),
             mean_queue=weighted_ms / 1000 / seconds,
