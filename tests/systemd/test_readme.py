@@ -132,7 +132,8 @@ def test_all_that_it_says_of_its_use_works(user: str, machine: Machine) -> None:
     typed(machine, block("install"), user)
     asked = [f"ckptprof run --db {name}.db -- python train.py" for name in ("before", "after")]
     asked += lines
-    script = "".join(f"(\n{line}\n) >out 2>&1 && code=0 || code=$?; echo $code\n" for line in asked)
+    shown = [line.replace("--pid 4242", "--pid $!") for line in asked]  # of a process that there is, and ends
+    script = "".join(f"(\nsleep 9 &\n{line}\n) >out 2>&1 && code=0 || code=$?; echo $code\n" for line in shown)
     path = "export PATH=/opt/train/bin:$PATH:~/ckptprof-venv/bin"
     (work / "script").write_text(f"cd /srv/{user}\n{path}\n{script}", encoding="utf-8")
 
