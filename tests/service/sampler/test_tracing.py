@@ -21,7 +21,7 @@ from tests.patience import LIFETIME, wait_until
 
 from ckptprof.recording import Header, pack
 from ckptprof.service.sampler.traced_activity import TracedActivity
-from ckptprof.service.sampler.tracing import FOLLOWED, LOSS_MEMORY_NS, SELECT_INTERVAL_NS, TRAINS, Tracing
+from ckptprof.service.sampler.tracing import FOLLOWED, LOSS_MEMORY_NS, SELECT_INTERVAL_NS, TRAINS, WATCHED, Tracing
 from ckptprof_collectors.kernelfs import UnavailableError
 from ckptprof_collectors.samples import (
     CollectorFault,
@@ -410,6 +410,24 @@ def test_the_trace_knows_whose_trifles_are_wanted(desk: Callable[..., Desk], sle
     said = [(processes.get(sleeper.pid), trifle_bytes) for processes, trifle_bytes in trace.attended]
     assert list(dict.fromkeys(said)) == [(FOLLOWED, 64 << 10), (TRAINS, 64 << 10)]
     assert of_family.attended == []
+
+
+def test_who_reads_an_archive_is_followed_no_longer_than_its_budget_lasts() -> None:
+    """The end of a larger file is reported anyway, that of a small one only of who is followed."""
+    followed = True
+    packer, logger = (activity(pid, f"/data/{size}", size) for pid, size in ((7, 2 * MIB), (8, 100)))
+    trace = StandIn([[packer, logger]])
+    tracing = Tracing("auto", lambda: trace, select.poll())
+    one = SimpleNamespace(is_training=False, is_required=False, is_followed=lambda _: followed)
+    watched: dict[int, Any] = {7: one, 8: one}
+    assert tracing.filter_reported(tracing.read(0), watched) == [packer, logger]
+    followed = False
+    tracing.read(2 * SELECT_INTERVAL_NS)
+    tracing.select_processes(watched, 0)
+
+    tracing.close()
+
+    assert [processes for processes, _ in trace.attended] == [{7: FOLLOWED, 8: FOLLOWED}, {7: WATCHED, 8: FOLLOWED}]
 
 
 def test_who_is_watched_is_gone_over_when_that_changes() -> None:

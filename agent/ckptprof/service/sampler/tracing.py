@@ -87,7 +87,7 @@ class Tracing:
         self.denied = False  # only a privilege is missing
         self.faults = 0
         self._now_ns = self._select_next_ns = 0
-        self._open_sessions: dict[str, int] = {}  # reported sessions that are still open -> pid
+        self._open_sessions: dict[str, int | None] = {}  # reported sessions that are still open -> pid of a small one
         self._selected: dict[int, int] | None = None  # pids, and what is reported of them
         self._last_watched: tuple[int, int | None] = (0, None)  # number of the watched processes, and the last one
         self._children: dict[int, int] = {}  # pid -> start: forked by training processes, reported like them
@@ -183,8 +183,9 @@ class Tracing:
         self._last_watched = last
         self._select_next_ns = self._now_ns + SELECT_INTERVAL_NS
         attended = {pid: self._attention(watching) for pid, watching in watched.items()}
-        for pid in self._open_sessions.values():  # reported to their end
-            attended[pid] = max(FOLLOWED, attended.get(pid, FOLLOWED))
+        for pid in self._open_sessions.values():  # the trace reports the end of a larger file whoever has it open
+            if pid is not None:
+                attended[pid] = max(FOLLOWED, attended.get(pid, FOLLOWED))
         if self._tracer is not None and attended != self._selected:
             self._selected = attended
             self._tracer.set_attended(attended, trifle_bytes)
@@ -213,19 +214,24 @@ class Tracing:
     def _is_reported(self, sample: Sample, watched: Mapping[int, WatchedProcess] | None) -> bool:
         if isinstance(sample, FileActivity):
             if sample.session in self._open_sessions:  # its start was reported, without a path or as a larger one
-                if sample.closed_ns is not None:
-                    del self._open_sessions[sample.session]
+                self._record_session(sample)
                 return True
             if _is_code(sample.path) or (sample.bytes < SMALL_BYTES and self._is_unknown(sample, watched)):
                 return False
-            if sample.closed_ns is None and len(self._open_sessions) < MAX_OPEN:
-                self._open_sessions[sample.session] = sample.pid
+            if len(self._open_sessions) < MAX_OPEN:
+                self._record_session(sample)
         elif isinstance(sample, FileLifeEvent):
             trifle = sample.kind in ("created", "emptied", "unlinked", "mapped")
             if trifle and (sample.duration_ns or 0) < WAITED_NS and self._is_unknown(sample, watched):
                 return False
             return not _is_code(sample.path) or not _is_code(sample.new_path or sample.path)
         return True
+
+    def _record_session(self, sample: FileActivity) -> None:
+        if sample.closed_ns is None:
+            self._open_sessions[sample.session] = sample.pid if sample.bytes < SMALL_BYTES else None
+        else:
+            self._open_sessions.pop(sample.session, None)
 
     def _close_failed(self, reason: str) -> list[Sample]:
         self.faults += 1
