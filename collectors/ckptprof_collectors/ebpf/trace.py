@@ -229,6 +229,7 @@ class EbpfTrace:
         if counters[0] != self._operations or sweep or self._counts_mapped_writes:
             self._operations = counters[0]
             self._ingest_sessions(now_ns, samples, sweep=sweep)
+            samples += self._read_pauses()
         if sweep:
             self._limit_cost(now_ns, counters[0])
             self._swept_ns = now_ns
@@ -338,7 +339,6 @@ class EbpfTrace:
             self._files.release(_MAPPED_WRITES)
         if self._blocks is not None:
             samples.extend(self._blocks.read())
-        samples.extend(self._read_pauses())
         calls, untimed, lost_operations, lost_bytes, lost_sessions, lost_events = counters
         health = TraceHealth(
             calls=calls,
