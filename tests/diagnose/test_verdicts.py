@@ -282,6 +282,18 @@ def test_pauses_by_a_lowered_threshold_are_the_page_caches_and_else_the_devices(
     usual = memory(dirty_threshold_bytes=GIB // 2 + 4 * GIB, dirty_max_bytes=4 * GIB)
     verdict = told(save(level, 20, measured(at, processes=paused, memory=usual, devices=under)))
     assert verdict.limit is Limit.DEVICE
+    little = memory(dirty_threshold_bytes=4 * GIB, dirty_background_bytes=2 * GIB, dirty_max_bytes=200 * MIB)
+    verdict = told(save(level, 20, measured(at, processes=paused, memory=little, devices=under)))
+    assert verdict.limit is Limit.PAGE_CACHE
+    assert "/sys/class/bdi" in (verdict.remedy or "")
+
+
+@BOTH
+def test_a_disk_that_transferred_nothing_in_the_time_is_not_what_was_waited_for(level: Level) -> None:
+    """A loop device has written into the page cache of the disk below it, which writes later."""
+    layers = (device(10, busy_seconds=9, device="loop0", countable=False), device(10, 0, busy_seconds=0, device="vda"))
+    verdict = told(save(level, 10, measured(thread(level, 10, copy=1, data=9), devices=layers)))
+    assert "waiting for loop0" in verdict.accounts[0].text
 
 
 @BOTH

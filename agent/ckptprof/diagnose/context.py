@@ -248,9 +248,12 @@ class CheckpointContext:
 
     @cached_property
     def device(self) -> DeviceMeasure | None:
-        """The device that counts its bytes."""
-        devices = [one for one in self.measures.devices if one.countable] or list(self.measures.devices)
-        return max(devices, key=self.bytes_of, default=None)
+        """The device that counts its bytes, of those that transferred them by its end: below a loop device none may."""
+
+        def rank(one: DeviceMeasure) -> tuple[bool, bool, int]:
+            return self.bytes_of(one) >= MOST * self.transferred_bytes, one.countable, self.bytes_of(one)
+
+        return max(self.measures.devices, key=rank, default=None)
 
     @property
     def paths(self) -> tuple[PathMeasure, ...]:

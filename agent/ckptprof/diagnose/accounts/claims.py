@@ -134,19 +134,28 @@ def dirty(inputs: ClaimInputs, parts: Parts) -> Claim:
 
     A limit on the device also applies while the thread waits for a CPU.
     """
-    context = inputs.context
-    lowered, threshold = _is_lowered(context), context.memory.dirty_threshold_bytes
+    context, memory = inputs.context, inputs.context.memory
+    lowered, dirtied = is_lowered(context), memory.dirty_max_bytes
     paused, left = parts.claim(_paused_seconds(inputs, lowered=lowered), Part.DATA)
-    if not lowered or not paused:
+    early = dirtied is not None and dirtied < MOST * _pauses_from(context) and not context.is_remote
+    if not paused or not (lowered or early):
         waiting = parts.of(*STORED) - paused
         return Claim(parts.reassign(_paced_seconds(context, parts, waiting), Part.QUEUED, Part.DATA))
-    paced_seconds, left = left.claim(_paced_seconds(context, parts, paused), Part.QUEUED)
-    text = f"blocked by the limit on dirty pages ({size(threshold)}, checkpoint {size(context.transferred_bytes)})"
-    claim = _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced_seconds, text)
+    paced_seconds, left = left.claim(_paced_seconds(context, parts, paused) if lowered else 0.0, Part.QUEUED)
+    text = f"a limit of its disk or cgroup on dirty pages: the host had only {size(dirtied)}"
+    if lowered:
+        sizes = f"{size(memory.dirty_threshold_bytes)}, checkpoint {size(context.transferred_bytes)}"
+        text = f"the limit on dirty pages ({sizes})"
+    claim = _claimed(left, Cause.DIRTY, Limit.PAGE_CACHE, paused + paced_seconds, f"blocked by {text}")
     return claim._replace(paced=paced_seconds)
 
 
-def _is_lowered(context: CheckpointContext) -> bool:
+def _pauses_from(context: CheckpointContext) -> float:
+    """Return how many dirty bytes the host has when the kernel starts to pause writers: halfway to the threshold."""
+    return (or_zero(context.memory.dirty_threshold_bytes) + or_zero(context.memory.dirty_background_bytes)) / 2
+
+
+def is_lowered(context: CheckpointContext) -> bool:
     """Check whether the dirty page limit is at fault: small compared with the checkpoint, which fits into memory."""
     memory = context.memory
     threshold, total, available = memory.dirty_threshold_bytes, memory.total_bytes, memory.available_min_bytes
@@ -163,9 +172,7 @@ def _paused_seconds(inputs: ClaimInputs, *, lowered: bool) -> float:
     if not context.is_save or context.is_direct or not asleep:
         return 0.0
     threshold, dirtied = context.memory.dirty_threshold_bytes, context.memory.dirty_max_bytes
-    # The kernel starts to pause writers halfway to the threshold
-    throttled_from = (or_zero(threshold) + or_zero(context.memory.dirty_background_bytes)) / 2 * NEARLY_ALL
-    at_threshold = bool(threshold) and dirtied is not None and dirtied >= throttled_from
+    at_threshold = bool(threshold) and dirtied is not None and dirtied >= NEARLY_ALL * _pauses_from(context)
     if lowered and at_threshold:
         return asleep  # the rest of the sleep was waiting for pages under writeback
     process = inputs.path.process
@@ -226,11 +233,9 @@ def stored(inputs: ClaimInputs, parts: Parts) -> Claim:
         return Claim(left)
     found = resolve(inputs.context, data=parts.of(Part.DATA), sync=parts.of(Part.SYNC), waiting=waiting)
     waited = _device_seconds(inputs, found, waiting)
-    if waited == waiting:
-        wakeups, left = left.claim(_wakeup_seconds(left, waiting) if found.limit in _EACH_WAITS else 0.0, Part.QUEUED)
-        return Claim(left, (AttributedTime(found.cause, found.limit, waiting + wakeups, found.text),), found)
+    wakeups, left = left.claim(_wakeup_seconds(left, waited) if found.limit in _EACH_WAITS else 0.0, Part.QUEUED)
     idle = AttributedTime(Cause.UNEXPLAINED, None, waiting - waited, "in file calls, while its disks had no request")
-    return Claim(left, (AttributedTime(found.cause, found.limit, waited, found.text), idle), found)
+    return Claim(left, (AttributedTime(found.cause, found.limit, waited + wakeups, found.text), idle), found)
 
 
 def _device_seconds(inputs: ClaimInputs, found: Wait, waiting: float) -> float:

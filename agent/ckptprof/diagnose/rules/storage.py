@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ckptprof.diagnose.accounts.claims import is_lowered
 from ckptprof.diagnose.accounts.storage_waits import throttle
 from ckptprof.diagnose.causes import AttributedTime, Cause
 from ckptprof.diagnose.context import CheckpointContext
@@ -19,6 +20,11 @@ def _raise_the_throttle(context: CheckpointContext) -> str | None:
     bound, way = throttle(context, context.span), "write" if context.is_save else "read"
     where = f"io.max or blkio.throttle.* of the cgroup (`--device-{way}-bps` of a container)"
     return None if bound is None else f"raise the throttle of {bound.device}: {where}"
+
+
+def _raise_its_own_limit(context: CheckpointContext) -> str | None:
+    where = "strict_limit and max_ratio of the disk (/sys/class/bdi), memory.max of the cgroup"
+    return None if is_lowered(context) else f"raise the limit: {where}"
 
 
 def _disk_user(context: CheckpointContext) -> UsageMeasure | None:
@@ -82,6 +88,7 @@ RULES: tuple[CauseRule, ...] = (
             "`sysctl vm.dirty_ratio=20 vm.dirty_background_ratio=10` (it resets vm.dirty_bytes), or "
             "vm.dirty_bytes above a checkpoint's size"
         ),
+        special_remedy=_raise_its_own_limit,
         reference="DDN hybrid I/O (x1.7 per thread); cockroachdb PR#20449",
         without="with the usual dirty limits",
     ),
