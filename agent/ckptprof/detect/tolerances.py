@@ -13,6 +13,7 @@ CONCURRENT_NS = 1_000_000_000  # between concurrent operations of one process on
 POLL_INTERVAL_NS = 1_500_000_000  # longest time between two samples of a process that uses files
 BIRTH_TOLERANCE_NS = 2_000_000_000  # longest time from the creation or read of a file to its first observation
 LATE_COUNTER_NS = 2_000_000_000  # longest lag between two counters of the same bytes: a long write(2), a child's end
+COPY_WITHIN_NS = 8_000_000_000  # longest time from a copy of its state to its first byte
 COMMIT_NS = 30_000_000_000  # creating, syncing, renaming, copying, cleaning up belong to a save for as long
 PATIENCE_NS = 60_000_000_000  # longest wait for a late rank, a file that stays open, a second save
 

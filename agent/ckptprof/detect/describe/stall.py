@@ -33,6 +33,7 @@ from ckptprof.detect.events.event_history import shape_of
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
     COMMIT_NS,
+    COPY_WITHIN_NS,
     COUNTER_LAG_NS,
     EDGE_TOLERANCE_NS,
     LITTLE_SHARE,
@@ -297,21 +298,24 @@ def _reading_around(activity: TrainingActivity, candidate: Candidate, known: Kno
 
 
 def _starts_next_save(group: WriterGroup, candidate: Candidate, known: Knowledge) -> bool:
-    """Whether its job started to write files of the same names as soon as it ended, in a save not yet reported."""
-    since_ns, until_ns = candidate.end_ns - EDGE_TOLERANCE_NS, candidate.end_ns + AT_ONCE_NS
-    if known.world.trainers.saves_between(group.trainer, since_ns, until_ns):
-        return False
+    """Whether its job, in no save reported yet, wrote files of the same names at once, or as its state was copied."""
+    ended_ns, until_ns = candidate.end_ns, candidate.end_ns + COPY_WITHIN_NS
+    since_ns = ended_ns - EDGE_TOLERANCE_NS
     own_paths = {part.path for part in candidate.parts}
     names = {shape_of(part.file_name) for part in candidate.parts}
-    return any(
-        since_ns <= one.first_ns
-        and one.before_ns <= until_ns  # under polling it was first observed later
+    next_ns = min((
+        one.before_ns  # under polling it was first observed later
+        for process in known.world.job_processes(group.trainer)
+        for one in known.transfers.recent.transfers_between(process, since_ns, until_ns, writes=True)
+        if since_ns <= one.first_ns
         and one.size_in_use >= SIGNIFICANT_BYTES
         and one.path not in own_paths
         and shape_of(one.file_name) in names
-        for process in known.world.job_processes(group.trainer)
-        for one in known.transfers.recent.transfers_between(process, since_ns, until_ns, writes=True)
-    )
+    ), default=None)  # fmt: skip
+    if next_ns is None or known.world.trainers.saves_between(group.trainer, since_ns, next_ns):
+        return False
+    grown = known.world.usage.resident_growth(group.trainer, ended_ns, next_ns) or ()
+    return next_ns <= ended_ns + AT_ONCE_NS or sum(one[2] for one in grown) >= MOST_SHARE * candidate.bytes
 
 
 def _largest(candidate: Candidate) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS
-from ckptprof.detect.tolerances import AT_ONCE_NS, PATIENCE_NS
+from ckptprof.detect.tolerances import AT_ONCE_NS, COPY_WITHIN_NS, PATIENCE_NS
 from ckptprof.detect.transfers.recent_files import RecentTransfers
 from ckptprof.detect.world.keys import ProcessKey
 from ckptprof.detect.world.memory_growth import find_build_after, find_build_before
 from ckptprof.detect.world.spans import Span
 from ckptprof.detect.world.world import World
 
-COPY_WITHIN_NS = 8_000_000_000
 _INSTANT_COPY_BYTES = 32 << 20  # are copied in less time than is reported
 
 

@@ -10,9 +10,10 @@ from operator import itemgetter
 
 from ckptprof.detect.describe.gpu_idleness import BASELINE_REACH_NS, STILL_SHARE, idle_spans
 from ckptprof.detect.describe.preparation import Profile
-from ckptprof.detect.describe.state_in_memory import COPY_WITHIN_NS, StateInMemory
+from ckptprof.detect.describe.state_in_memory import StateInMemory
 from ckptprof.detect.tolerances import (
     AT_ONCE_NS,
+    COPY_WITHIN_NS,
     COUNTER_LAG_NS,
     LATE_COUNTER_NS,
     MANY,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from ckptprof.detect.tolerances import ALL_SHARE, AT_ONCE_NS, FEW, MAX_PER_ITEM, is_same_state_size
+from ckptprof.detect.tolerances import ALL_SHARE, COPY_WITHIN_NS, FEW, MAX_PER_ITEM, is_same_state_size
 from ckptprof.detect.transfers.model.sending import SENT_PREFIX
 from ckptprof.detect.world.bounded import MAX_RECENT, Bounded
 from ckptprof.detect.world.frame_samples import FrameSamples
@@ -248,7 +248,7 @@ class EventHistory:
     def awaited_span(self, job: str, start_ns: int) -> Span | None:
         """Return when training waited for the previous save before one started at a time; None if it did not."""
         span = self._awaited.get(job)
-        return span if span is not None and abs(start_ns - span[1]) <= AT_ONCE_NS else None
+        return span if span is not None and abs(start_ns - span[1]) <= COPY_WITHIN_NS else None
 
     def record_mode(self, job: str, path: str, roles: frozenset[str], mode: Mode) -> None:
         """Record the mode of a job's save, by its largest file and the roles of its writers."""

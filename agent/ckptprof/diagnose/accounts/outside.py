@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from ckptprof import units
 from ckptprof.diagnose.accounts.ranks import SingleWriter
@@ -96,13 +97,13 @@ def blocked_by(context: CheckpointContext, had_cpu: float, arrived: float) -> li
         return []
     blocked = _blocked_before(context, before, arrived)
     found, end_ns = [], context.checkpoint.start_ns
-    saves = [(max(one.start_ns, end_ns - int(blocked * NS)), min(one.end_ns, end_ns)) for one in context.history
-             if one.kind is Kind.SAVE]  # fmt: skip
-    waited = min(blocked, max((end - start for start, end in saves), default=0) / NS)
-    if waited > 0:
+    saves = [(one.start_ns, min(one.end_ns, end_ns)) for one in context.history if one.kind is Kind.SAVE]
+    right_before = _overlap([(end_ns - int(blocked * NS), end_ns)], saves)
+    waited = _overlap([(one.start_ns, one.end_ns) for one in context.checkpoint.blocked], saves)  # and then copied
+    if max(right_before, waited) > 0:
         text = "blocked while the previous save was still being written"
-        found.append(AttributedTime(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, waited, text))
-        blocked -= waited
+        found.append(AttributedTime(Cause.PREVIOUS_SAVE, Limit.PREVIOUS_SAVE, max(right_before, waited), text))
+        blocked -= right_before
     whole = max(1.0, context.checkpoint.bytes)
     blocked_whole = seconds(before.blocked_ns) or blocked
     counted = min(1.0, blocked / blocked_whole) if blocked_whole else 1.0  # share of the time
@@ -126,6 +127,12 @@ def blocked_by(context: CheckpointContext, had_cpu: float, arrived: float) -> li
     if blocked >= SHORT_SECONDS:
         found.append(AttributedTime(Cause.UNKNOWN_BEFORE, None, blocked, _UNKNOWN_CAUSE))
     return found
+
+
+def _overlap(spans: Sequence[tuple[int, int]], saves: Sequence[tuple[int, int]]) -> float:
+    """Return the most seconds of some spans that lie in one of the saves."""
+    inside = (sum(max(0, min(end, last) - max(start, first)) for start, end in spans) for first, last in saves)
+    return max(inside, default=0) / NS
 
 
 def _cores(before: BeforeMeasure) -> float:
