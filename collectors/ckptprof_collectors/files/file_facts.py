@@ -393,8 +393,7 @@ def _read_contents(search: _FactSearch, place: _FolderEntry, status: FileStatus,
             started = time.thread_time_ns()
             dirty_bytes = count_unwritten_bytes(fd)
             search.cost.add(time.thread_time_ns() - started)
-        if dirty_bytes is not None:
-            search.cache.page_counts.record(status)
+            search.cache.page_counts.record(status)  # also where it is not available
         if contents:
             inside = FileContents(free_bytes=_free_bytes(fd))
             with contextlib.suppress(OSError):
