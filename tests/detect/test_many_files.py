@@ -52,6 +52,7 @@ PENDING_TICKS = 4  # the recorder stores what is pending as often
 PID = 10
 MOST_A_ROUND = 40  # calls for a file that waits
 SIZES = 250, 1_000  # files
+LASTS_SECONDS = 3.0  # so that both are denser than what is compared with its neighbours: more in 10 s are more alike
 A_SECOND = 100  # files, at an even rate
 MOST_GROWTH = 1.3  # times as many lines for each file, of twice as many files
 
@@ -350,7 +351,8 @@ def test_no_function_executes_more_lines_for_each_of_more_files(
 ) -> None:
     """From the first frame to the row in the database, forecast as they come: read, written, renamed and deleted."""
     few, many = (
-        lines_of_recording(files, tmp_path, level, 10.0, tells=tells, later=later, looks=looks) for files in SIZES
+        lines_of_recording(files, tmp_path, level, LASTS_SECONDS, tells=tells, later=later, looks=looks)
+        for files in SIZES
     )
 
     growth = growth_per_doubling(few, many, SIZES)

@@ -53,15 +53,15 @@ def test_two_limits_that_hold_alike_and_exclude_each_other_are_both_named() -> N
 
 
 @BOTH
-def test_who_sleeps_because_he_asked_to_is_slowed_by_nothing(level: Level) -> None:
-    """A rate limit of its own, however long; of several ranks it may look for what another one has not done yet."""
+def test_who_sleeps_because_he_asked_to_is_told_so(level: Level) -> None:
+    """A hook, a rate limit of its own; one of several ranks may look for what another one has not done yet."""
     at = msgspec.structs.replace(
         thread(level, 20, copy=1, sync=1, other={"sleep": 18}),
         samples=200,
         samples_by_state={"sleep": 180, "sync": 10, "running": 10},
     )
     verdict = told(save(level, 20, measured(at, devices=(device(20),))))
-    assert (verdict.limit, verdict.confidence) == (Limit.NONE, 0.78)
+    assert (verdict.limit, verdict.cause) == (Limit.UNCLEAR, "own-pause")
     assert "by its own request" in verdict.sentence
 
     processes = tuple(ProcessMeasure(pid=100 + rank, comm="python", rank=rank) for rank in (0, 1))

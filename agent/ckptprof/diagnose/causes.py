@@ -57,7 +57,7 @@ class Cause(Enum):
     THREADS = auto()  # other threads of its process computed
     MESSAGES = auto()  # sends and receives
     STATE_RECEIVED = auto()  # asleep while state was received over the network
-    PAUSED = auto()  # requested sleep
+    PAUSED = auto()  # requested sleep: a hook, a retry, a rate limit, a loop that polls
     CHILD = auto()  # a child process ran
     FILE_LOCK = auto()
     UNEXPLAINED = auto()

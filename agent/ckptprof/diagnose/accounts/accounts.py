@@ -62,7 +62,6 @@ ORDER: tuple[Callable[[ClaimInputs, Parts], Claim], ...] = (
     claims.waits,
     # Sleep outside file calls: for the other threads of the job, where there is evidence.
     claims.lock,
-    claims.paused,
     claims.unexplained,
 )
 

@@ -5,7 +5,7 @@ Their order is `accounts.ORDER`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.network_evidence import could_bypass_cache
@@ -43,8 +43,9 @@ _WAITS = {
     Part.FILE_LOCK: (Cause.FILE_LOCK, "for a file lock (flock, fcntl)"),
     Part.LOCK: (Cause.UNEXPLAINED, "for another thread or process (futex, pipe)"),
     Part.NETWORK: (Cause.UNEXPLAINED, "in sends, receives and polls"),
-    Part.SLEEP: (Cause.UNEXPLAINED, "by its own request"),
+    Part.SLEEP: (Cause.PAUSED, "by its own request"),
 }
+_NOT_IN_IO = "not in file calls nor waiting for a CPU"
 _LOCKED_SECONDS = 0.1  # of CPU time: ten ticks of the kernel's accounting
 _ONE_CORE = (0.7, 1.3)  # cores of a process whose threads run one at a time, including its kernel calls
 
@@ -347,26 +348,16 @@ def lock(inputs: ClaimInputs, parts: Parts) -> Claim:
     return _claimed(parts.without(Part.LOCK), Cause.LOCK if one_core else Cause.THREADS, Limit.SERIALIZE, waited, text)
 
 
-def paused(inputs: ClaimInputs, parts: Parts) -> Claim:
-    """Claim requested sleep: no limit, unless the thread may have polled for other ranks."""
-    slept = parts.of(Part.SLEEP)
-    if inputs.context.ranks > 1 or not slept:
-        return Claim(parts)
-    text = "sleeping by its own request: a pause, a rate limit or a polling loop"
-    return _claimed(parts.without(Part.SLEEP), Cause.PAUSED, Limit.NONE, slept, text)
-
-
 def unexplained(inputs: ClaimInputs, parts: Parts) -> Claim:
     """Claim the time that no other claim has explained, with the waits that samples show."""
     if parts.total < _ROUNDING_SECONDS:
         return Claim(parts)
     child = inputs.context.measures.awaited
+    words = {Part.CHILD: f"until its child `{child}` ended"} if child is not None else {}
     found = [
-        AttributedTime(cause, None, parts.of(part), f"asleep {words}, not in file calls nor waiting for a CPU")
-        for part, (cause, words) in _WAITS.items()
+        AttributedTime(cause, None, parts.of(part), f"asleep {words.get(part, usual)}, {_NOT_IN_IO}")
+        for part, (cause, usual) in _WAITS.items()
     ]
-    if child is not None:
-        found = [replace(one, text=one.text.replace("a child process", f"its child `{child}`")) for one in found]
     rest = parts.without(*_WAITS).total
     return Claim(Parts({}), (*found, AttributedTime(Cause.UNEXPLAINED, None, rest, "not explained by any measurement")))
 

@@ -195,6 +195,13 @@ RULES: tuple[CauseRule, ...] = (
         reference="wait(2)",
     ),
     CauseRule(
+        name="own-pause",
+        limits=(Limit.UNCLEAR,),
+        words=mostly(None, Cause.PAUSED),
+        remedy="find what sleeps within the save: a hook, a retry, a rate limit, a loop that polls (`py-spy dump`)",
+        reference="nanosleep(2)",
+    ),
+    CauseRule(
         name="file-lock",
         limits=(Limit.UNCLEAR,),
         words=mostly(None, Cause.FILE_LOCK),

@@ -54,12 +54,6 @@ def background_reason(found: Accounting) -> str | None:
     return IN_BACKGROUND if (short if share is None else share < SNIA_SHARE) else None
 
 
-def is_paused(found: Accounting) -> bool:
-    """Return True if the time without a limit is mostly requested sleep, which only samples show."""
-    most = next((one for one in found.accounts if one.limit is Limit.NONE), None)
-    return most is not None and most.cause is Cause.PAUSED
-
-
 def _short(length: float, slow: tuple[Limit | None, float] | None, blocked_share: float | None) -> str | None:
     """Return why a time was too short to matter; None: it was not.
 

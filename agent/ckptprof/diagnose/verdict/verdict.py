@@ -160,7 +160,7 @@ def _tie(order: list[tuple[Limit, float]]) -> _Choice | None:
 
 def _confidence(found: Accounting, choice: _Choice, missing: int) -> float:
     exact = found.context.checkpoint.level is Level.TRACE and found.path.time.is_exact
-    sure = _EXACT if exact and not (choice.limit is Limit.NONE and not_slow.is_paused(found)) else _ESTIMATED
+    sure = _EXACT if exact else _ESTIMATED
     own = found.of(choice.limit)
     if choice.limit is Limit.UNCLEAR:
         sure = min(sure, _OF_UNCLEAR)
