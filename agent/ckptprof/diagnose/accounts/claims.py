@@ -5,7 +5,7 @@ Their order is `accounts.ORDER`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ckptprof.diagnose.accounts.network_evidence import could_bypass_cache
@@ -356,11 +356,12 @@ def unexplained(inputs: ClaimInputs, parts: Parts) -> Claim:
     if parts.total < _ROUNDING_SECONDS:
         return Claim(parts)
     child = inputs.context.measures.awaited
-    named = {} if child is None else {Part.CHILD: (Cause.CHILD, f"until its child `{child}` ended")}
     found = [
         AttributedTime(cause, None, parts.of(part), f"asleep {words}, not in file calls nor waiting for a CPU")
-        for part, (cause, words) in (_WAITS | named).items()
+        for part, (cause, words) in _WAITS.items()
     ]
+    if child is not None:
+        found = [replace(one, text=one.text.replace("a child process", f"its child `{child}`")) for one in found]
     rest = parts.without(*_WAITS).total
     return Claim(Parts({}), (*found, AttributedTime(Cause.UNEXPLAINED, None, rest, "not explained by any measurement")))
 
