@@ -21,21 +21,21 @@ COPIES = "`ckptprof report --kind copy` lists them"
 _DOCTOR = "`ckptprof doctor` shows what ckptprof can monitor on this host"
 
 
-def explain_empty(report: Report) -> tuple[str, str]:
-    """Return (finding, hint) for a report without checkpoints."""
+def explain_empty(report: Report, matching: str = "matching ") -> tuple[str, str]:
+    """Return (finding, hint) for a report without checkpoints; `matching`: empty without a query."""
     spent = summaries.summarise(report).watched_ns
     if report.watched.set_aside:
-        return f"no matching checkpoint; {_damaged(report.watched.set_aside)}", "query it with --db"
+        return f"no {matching}checkpoint; {_damaged(report.watched.set_aside)}", "query it with --db"
     if spent is None:
         return ("nothing was recorded in the requested time", f"go further back with --since; {_DOCTOR}")
     if report.copies_left_out:
         copies = _copies(report.copies_left_out)
         return (
-            f"watched for {units.duration(spent)} and found no matching save or restore, only {copies}",
+            f"watched for {units.duration(spent)} and found no {matching}save or restore, only {copies}",
             "--kind copy lists them",
         )
     return (
-        f"watched for {units.duration(spent)} and found no matching checkpoint",
+        f"watched for {units.duration(spent)} and found no {matching}checkpoint",
         f"a checkpoint is reported some seconds after its end; relax --since, --job and --kind if given; {_DOCTOR}",
     )
 
@@ -44,7 +44,7 @@ def explain_empty_run(report: Report) -> tuple[str, str]:
     """Return (finding, hint) for a `run` without checkpoints, which has no query."""
     if summaries.summarise(report).watched_ns is None:
         return "nothing was recorded: the command was not monitored", _DOCTOR
-    return explain_empty(report)[0].replace(" matching", ""), COPIES if report.copies_left_out else _DOCTOR
+    return explain_empty(report, matching="")[0], COPIES if report.copies_left_out else _DOCTOR
 
 
 def render(  # noqa: PLR0913 # each argument is one choice of the caller
