@@ -150,6 +150,20 @@ def test_a_thread_that_has_run_for_longer_than_the_save_did_not_begin_in_it() ->
     assert used.on_cpu_ns == pytest.approx(18 * MS, rel=0.05)
 
 
+def test_a_sample_stands_for_the_time_since_the_one_before() -> None:
+    """Half a second of writes, sampled each 50 ms, then two of sleep, sampled each 250."""
+    book = ThreadHistories()
+    for one in range(10):
+        book.observe(0, look(1.05 + one / 20, call=WRITE, state="D"))
+    for one in range(8):
+        book.observe(0, look(1.75 + one / 4, call=SLEEP, state="S"))
+
+    used = book.usage((100, 1000), 100, mono(1.0), mono(3.5))
+
+    assert used is not None
+    assert (used.samples, used.samples_by_state) == (18, {"data": 3, "sleep": 15})
+
+
 def test_of_a_span_that_was_hardly_looked_at_nothing_is_told() -> None:
     """Half of it is scaled, a tenth is not; and a short run of ticks does not tell user from kernel."""
     book = ThreadHistories()

@@ -260,4 +260,4 @@ def test_small_files_are_reported_of_those_that_are_followed(
     assert told[0] == [large]
     said = [processes[sleeper.pid] for processes, _ in trace.attended if sleeper.pid in processes]
     levels = [level for level, _ in groupby(said)]  # said again where others come and go
-    assert levels == [FOLLOWED, WATCHED, FOLLOWED, WATCHED, FOLLOWED]  # also while a reported session is open
+    assert levels == [FOLLOWED, WATCHED, FOLLOWED]  # the end of a large file is reported, whoever has it open

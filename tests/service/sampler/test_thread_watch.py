@@ -80,7 +80,7 @@ class Job:
         assert self.child.stdout is not None
         self.threads = [int(tid) for tid in self.child.stdout.readline().split()]
         self.pid = self.child.pid
-        self.watching = watching(Process(KernelFs(), self.pid))
+        self.watching = watching(Process(KernelFs(), self.pid), trains=False)
         self.watched = {self.pid: self.watching}
 
     def end(self) -> None:
@@ -153,7 +153,7 @@ def test_all_threads_of_a_small_process_are_looked_at_without_a_trace(job: Job) 
 def test_the_trace_says_whose_threads_move_data(job: Job) -> None:
     """The main thread is looked at with them; who did nothing for a while is not, after a last look."""
     looks = ThreadSampling(KernelFs(), 400)
-    now_ns = 10 * RECENT_NS
+    now_ns, job.watching.is_training = 10 * RECENT_NS, True
     job.watching.traced.movers[job.threads[0]] = now_ns
     first = looks.sample(now_ns, bursting(job.watched), job.watched, traced=True)
     later = looks.sample(now_ns + RECENT_NS + 1, bursting(job.watched), job.watched, traced=True)
@@ -175,6 +175,23 @@ def test_a_burst_ends_with_a_look(job: Job) -> None:
     assert {look.tid for look in last} == {job.pid, *job.threads}
     assert not looks.is_busy
     assert looks.sample(3 * TICK_NS, bursting(job.watched), job.watched, traced=False) == []
+
+
+def test_a_trainer_that_sleeps_after_a_burst_is_looked_at_until_it_runs(job: Job) -> None:
+    """Else nothing tells what it waited for before it gave its file a name; other threads of it may sleep for ever."""
+    looks = ThreadSampling(KernelFs(), 400)
+    job.watching.is_training = True
+    looks.sample(TICK_NS, bursting(job.watched), job.watched, traced=False)
+    job.watching.activity.bursting = False
+    wait_ns = thread_sampling.IDLE_INTERVAL_NS
+    for tick in range(1, 4):  # the first finds out that it has not run
+        seen = looks.sample(TICK_NS + tick * wait_ns, bursting(job.watched), job.watched, traced=False)
+    assert [look.tid for look in seen] == [job.pid]
+
+    looks._groups[job.pid].followed[job.pid].word = "running"
+    last = looks.sample(TICK_NS + 4 * wait_ns, bursting(job.watched), job.watched, traced=False)
+    assert [look.tid for look in last] == [job.pid]
+    assert not looks.is_busy
 
 
 def test_while_a_file_is_only_held_open_nobody_is_looked_at(job: Job) -> None:

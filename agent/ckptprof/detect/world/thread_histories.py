@@ -20,6 +20,7 @@ WORDS = (
 )  # fmt: skip
 _PLACES = {word: place for place, word in enumerate(WORDS)} | {"poll": WORDS.index("network")}
 _MIN_SPLIT_TICKS = 2  # fewer ticks cannot be split into user and system time
+_NEAR_NS, _FAR_NS = 20_000_000, 400_000_000  # what a sample stands for, at least and at most
 _MIN_COVERAGE = 0.3  # of a span must lie between two samples
 
 
@@ -36,10 +37,10 @@ class ThreadUsage(NamedTuple):
 
 
 class _ThreadHistory(CounterHistory):
-    """History of one thread: how often it was sampled in each class of calls, then five usage counters."""
+    """History of one thread: milliseconds in each class of calls by its samples, five usage counters, samples."""
 
     def __init__(self) -> None:
-        super().__init__(len(WORDS) + 5)
+        super().__init__(len(WORDS) + 6)
         self.comm, self.user_ticks = "", 0
         self.has_schedule = self.has_delays = True
 
@@ -47,14 +48,16 @@ class _ThreadHistory(CounterHistory):
         self.comm, self.user_ticks = sample.comm, sample.user_ticks
         self.has_schedule = sample.on_cpu_ns is not None
         self.has_delays = sample.block_delay_ticks is not None
-        words = list(self.last_values[: len(WORDS)]) or [0] * len(WORDS)
+        words, number = list(self.last_values[: len(WORDS)]) or [0] * len(WORDS), 0
+        since_ns = min(at_ns - self.last_ns, _FAR_NS) if self else 0  # one that sleeps is sampled less often
         word = classify(sample.state, sample.call, sample.wait)
         if word != "unknown":
-            words[_PLACES.get(word, _PLACES["other"])] += 1
+            words[_PLACES.get(word, _PLACES["other"])] += max(_NEAR_NS, since_ns) // 1_000_000
+            number = 1
         self.add(
             at_ns,
             (*words, sample.on_cpu_ns or 0, sample.waited_ns or 0, sample.user_ticks, sample.system_ticks,
-             sample.block_delay_ticks or 0),
+             sample.block_delay_ticks or 0, number + (self.last_values[-1] if self else 0)),
         )  # fmt: skip
 
     def was_in(self, sample: int, place: int) -> bool:
@@ -64,12 +67,15 @@ class _ThreadHistory(CounterHistory):
         return self._values[now] > (self._values[now - width] if sample else 0)
 
     def states(self, start_ns: int, end_ns: int) -> dict[str, int]:
+        """Divide the number of samples in a time by the time that each class of calls took."""
         low, high = bisect_left(self.times, start_ns), bisect_right(self.times, end_ns)
         if low >= high:
             return {}
-        before = self._at(low - 1) if low else [0] * len(WORDS)
         after = self._at(high - 1)
-        return {word: new - old for word, old, new in zip(WORDS, before, after, strict=False) if new > old}
+        before = self._at(low - 1) if low else [0] * len(after)
+        spent = {word: new - old for word, old, new in zip(WORDS, before, after, strict=False) if new > old}
+        number, whole = after[-1] - before[-1], sum(spent.values())
+        return {word: max(1, round(number * one / whole)) for word, one in spent.items()}
 
 
 class ThreadHistories:
@@ -201,7 +207,7 @@ class ThreadHistories:
             return None
         low_ns, high_ns = max(start_ns, thread.first_ns), min(end_ns, thread.last_ns)
         before = thread.at(low_ns)
-        on_cpu_ns, waited_ns, user, system, _ = before[len(WORDS) :]
+        on_cpu_ns, waited_ns, user, system, *_ = before[len(WORDS) :]
         lifetime_ns = waited_ns + max(on_cpu_ns, (user + system) * self._tick_ns)
         if low_ns > start_ns >= self._first_ns[process] and lifetime_ns <= low_ns - start_ns + self._tick_ns:
             # it started in that time: its process was sampled before, and its total time is no longer
@@ -211,7 +217,7 @@ class ThreadHistories:
         if covered < _MIN_COVERAGE:
             return None
         counts = [max(0.0, new - old) / covered for old, new in zip(before, thread.at(high_ns), strict=True)]
-        on_cpu_ns, waited_ns, user, system, blocked = counts[len(WORDS) :]
+        on_cpu_ns, waited_ns, user, system, blocked, _ = counts[len(WORDS) :]
         user_ns, system_ns = self._split(on_cpu_ns if thread.has_schedule else None, user, system)
         return ThreadUsage(
             on_cpu_ns=clamp_to_span(on_cpu_ns, span_ns) if thread.has_schedule else None,
