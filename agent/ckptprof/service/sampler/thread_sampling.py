@@ -105,8 +105,8 @@ class _SampledThreads:
             # no bytes are transferred: a sync is in progress, old files are deleted, it waits, or nothing is done
             clears = now_ns - self._urgent_ns <= MAX_CLEANUP_NS
             deleting = [tid for tid, one in self.followed.items() if now_ns - one.deleted_ns <= DELETING_PAUSE_NS]
-            main = self.followed.get(watching.process.pid) if watching.is_training else None
-            waits = main is not None and (main.word == "idle" or now_ns - self._urgent_ns <= IDLE_INTERVAL_NS)
+            trainer = self.followed.get(watching.process.pid) if watching.is_training else None
+            waits = trainer is not None and (trainer.word == "idle" or now_ns - self._urgent_ns <= IDLE_INTERVAL_NS)
             waiting = [watching.process.pid] if waits else []
             return list(dict.fromkeys((*at_files, *((*deleting, *waiting) if clears else ()))))
         self._urgent_ns = now_ns
