@@ -100,7 +100,7 @@ def durable_bytes_per_second(context: CheckpointContext) -> float | None:
         return None
     whole = None if save.durable_ns is None else max(0, save.durable_ns - save.start_ns) / NS
     written = None if was else _written_back(context)
-    spent = max(context.span, whole or 0.0) if was else None
+    spent = (whole or context.span) if was else None  # what comes after that, such as a check, is not of the storage
     if written is not None and whole is not None:
         spent = min(whole, context.span + save.bytes / written)
     return save.bytes / spent if spent else None

@@ -220,7 +220,7 @@ def _metadata(metadata: Metadata) -> str:
         ("deleted", metadata.unlinked),
         ("synced", metadata.synced),
     )
-    counted = [f"{units.count(number)} {word}" for word, number in counts if number is not None]
+    counted = [f"{units.count(number)} {word}" for word, number in counts if number]
     parts = [("at least " if metadata.at_least else "") + ", ".join(counted)] if counted else []
     if metadata.data_call_ns is not None:
         parts.append(f"{units.duration(metadata.data_call_ns)} in write calls")
