@@ -148,6 +148,20 @@ def test_the_list_is_read_when_something_changed(tmp_path: Path, loadavg: str, a
     people.close()
 
 
+def test_what_the_sampler_starts_is_none_of_the_job(tmp_path: Path) -> None:
+    """py-spy, though the process that adopts orphans of the job is the parent of both."""
+    me, family = os.getpid(), os.getpid() + 1
+    for pid, parent in ((family, 1), (me, family), (me + 2, family), (me + 3, me + 2), (me + 4, me)):
+        add_process(tmp_path, pid, parent)
+    people = Population(KernelFs(proc=tmp_path), frozenset({me, family}), me + 2)
+    people.subreaper_pid = family
+
+    people.find(1, [])
+
+    assert set(people.known) == {me + 2, me + 3}
+    people.close()
+
+
 @pytest.mark.parametrize("changed", [False, True])
 def test_of_a_newcomer_only_the_command_line_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, changed: bool

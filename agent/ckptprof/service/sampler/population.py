@@ -177,7 +177,7 @@ class Population:
             BLOCKING_PROCESSES.reading = pid
             parent = read_parent(self._fs, pid) if pid not in BLOCKING_PROCESSES else None
             if parent is not None:
-                self._parents[pid] = parent
+                self._parents[pid] = parent if parent != os.getpid() else 0  # else py-spy counts as of the job
 
     def _inside(self) -> set[int]:
         roots = [pid for pid in (self.root_pid, *self.known) if pid is not None]
