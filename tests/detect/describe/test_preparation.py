@@ -55,6 +55,14 @@ def test_at_the_first_save_training_is_what_goes_on_after_it(after: Place, expec
     assert prepared((0, 2.5, starts), (2.5, 7, TRAINS), (7, 7.5, WRITES), (7.75, 8.5, after), first=7) == expected
 
 
+def test_a_step_at_another_line_of_the_script_before_the_first_save_is_training() -> None:
+    """A warm-up on the line that also makes the state: the step itself is known from after the save."""
+    makes, warms_up = (LOOP, ("make", "train.py", 5)), (LOOP, STEP)
+    steps = (("main", "train.py", 14), STEP)
+
+    assert prepared((0, 1.25, makes), (1.25, 4, warms_up), (4, 4.5, WRITES), (4.5, 6, steps), first=4) == []
+
+
 def test_it_may_prepare_the_first_save_for_most_of_the_time_since_it_started() -> None:
     """The early third has some of it, which counts for no more than what is known of the time after the save."""
     parts = (0, 3, TRAINS), (3, 11.75, DIGESTS), (11.75, 12.25, WRITES), (12.5, 13.75, TRAINS)

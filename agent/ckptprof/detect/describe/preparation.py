@@ -90,7 +90,9 @@ class Profile:
         rare = sum(0 < weight <= one_sample for weight in self._calls[place[:depth]].values())
         if depth == len(place) or rare * self._interval_ns > LITTLE_SHARE * self._early_ns(place[:depth]):
             return True
-        return trains_elsewhere(place[depth + 1 :], {one for one, weight in self._functions.items() if weight > 0})
+        known = {frame[:2] for frame, weight in self._calls[place[:depth]].items() if weight > 0}
+        branch = place[depth + (place[depth][:2] in known) :]  # another line of a function tells nothing of that
+        return trains_elsewhere(branch, {one for one, weight in self._functions.items() if weight > 0})
 
     def _early_ns(self, place: Place) -> float:
         return sum(weight for weight in self._calls[place].values() if weight > 0) / _EARLY_WEIGHT

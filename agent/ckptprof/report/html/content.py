@@ -188,7 +188,7 @@ def _account_bars(one: Checkpoint, longest: float) -> Bars:
         letter = colours.OF_LIMIT[part.limit].letter
         works, waits = part.seconds - part.runnable_seconds, part.runnable_seconds
         parts += [(style, works, f"{name}: {units.seconds(works)}", letter)] if works > 0 else []
-        text = f"{name}, waiting for a CPU: {units.seconds(waits)}"
+        text = f"{name}, without a CPU: {units.seconds(waits)}"
         parts += [(f"{style} hatched", waits, text, "")] if waits > 0 else []
     words = f"{label(one)}: {units.seconds(spent)}, {colours.short_limit(one.verdict)}"
     return Bars("Where the time went", _parts(parts, longest), words if parts else "", spent)
