@@ -44,13 +44,12 @@ class _ThreadHistory(CounterHistory):
         self.comm, self.user_ticks = "", 0
         self.has_schedule = self.has_delays = True
 
-    def add_sample(self, at_ns: int, sample: ThreadSample) -> None:
+    def add_sample(self, at_ns: int, sample: ThreadSample, word: str) -> None:
         self.comm, self.user_ticks = sample.comm, sample.user_ticks
         self.has_schedule = sample.on_cpu_ns is not None
         self.has_delays = sample.block_delay_ticks is not None
         words, number = list(self.last_values[: len(WORDS)]) or [0] * len(WORDS), 0
         since_ns = min(at_ns - self.last_ns, _FAR_NS) if self else 0  # one that sleeps is sampled less often
-        word = classify(sample.state, sample.call, sample.wait)
         if word != "unknown":
             words[_PLACES.get(word, _PLACES["other"])] += max(_NEAR_NS, since_ns) // 1_000_000
             number = 1
@@ -99,12 +98,13 @@ class ThreadHistories:
         thread = threads.get(sample.tid)
         if thread is not None and at_ns <= thread.last_ns:
             return
-        if sample.tid == sample.pid and classify(sample.state, sample.call, sample.wait) == "child":
+        word = classify(sample.state, sample.call, sample.wait)
+        if sample.tid == sample.pid and word == "child":
             self._record_wait(process, thread, at_ns, sample)
         before = len(thread) if thread is not None else 0
         if thread is None or sample.user_ticks < thread.user_ticks:  # the tid was reused
             thread = threads[sample.tid] = _ThreadHistory()
-        thread.add_sample(at_ns, sample)
+        thread.add_sample(at_ns, sample, word)
         self._count += len(thread) - before
         while self._count > MAX_SAMPLES:  # drop the thread sampled longest ago
             every = ((process, tid) for process, threads in self._threads.items() for tid in threads)
