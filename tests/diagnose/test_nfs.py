@@ -14,6 +14,7 @@ from tests.detect.stage import MIB, Stage
 from tests.diagnose.hand import GIB, far, link, measured, restore, save, thread
 
 from ckptprof.diagnose.accounts.network_evidence import client_wait
+from ckptprof.diagnose.accounts.storage_waits import BEATS
 from ckptprof.diagnose.causes import Cause
 from ckptprof.diagnose.context import gather_context
 from ckptprof.diagnose.diagnosis import diagnose
@@ -265,6 +266,14 @@ def connection(round_s: float) -> ConnectionMeasure:
             mount(writes(timeouts=2), settings={"timeo": 10}),
             mount(writes(timeouts=1), settings={"timeo": 10}), Cause.RETRANSMITTED,
         ),
+        (
+            mount(writes(30, errors=10), replace(writes(8), kind="CREATE_SESSION")),
+            mount(writes(30, errors=9), replace(writes(8), kind="CREATE_SESSION")), Cause.SESSIONS,
+        ),
+        (
+            mount(writes(253, errors=205), replace(writes(42), kind="CREATE_SESSION")),  # a client of the same name
+            mount(writes(253, errors=205), replace(writes(7), kind="CREATE_SESSION")), Cause.SESSIONS,
+        ),
         (mount(writes(), delays=20), mount(writes(), delays=18), Cause.DELAYED),
         (mount(writes(8_500)), mount(writes(8_000)), Cause.SMALL_REQUESTS),
         (
@@ -281,6 +290,7 @@ def connection(round_s: float) -> ConnectionMeasure:
 )  # fmt: skip
 def test_what_a_client_tells_has_its_measure(fits: MountMeasure, not_quite: MountMeasure, cause: Cause) -> None:
     """A little less of it tells nothing."""
+    assert cause in BEATS
     assert of_client(fits) is cause
     assert of_client(not_quite) is not cause
 

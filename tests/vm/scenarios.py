@@ -41,8 +41,8 @@ mount -t nfs -o vers=4.2,proto=rdma,port=20049 "$(hostname -I | cut -d' ' -f1):/
 RDMA_UNSERVER = "umount /mnt/ckpt; rpc.nfsd 0; pkill -x rpc.mountd || true; exportfs -ua"
 # Another client of the same server, whose small writes each wait for the disk
 LOAD = """
-nsenter --net=/run/netns/server unshare --mount bash -c '
-mkdir -p /srv/other; mount -t nfs -o vers=4.2 127.0.0.1:/srv/nfs /srv/other
+nsenter --net=/run/netns/server unshare --mount --uts bash -c '
+hostname other; mkdir -p /srv/other; mount -t nfs -o vers=4.2 127.0.0.1:/srv/nfs /srv/other
 while :; do dd if=/dev/zero of=/srv/other/other bs=64k count=8 oflag=direct conv=notrunc status=none; done
 ' < /dev/null > /dev/null 2>&1 & echo $! > /root/load.pid; sleep 1
 """

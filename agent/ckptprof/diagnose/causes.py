@@ -42,6 +42,7 @@ class Cause(Enum):
     SERVER = auto()
     WINDOW = auto()  # the server did not accept the bytes, by TCP
     RETRANSMITTED = auto()  # requests were retransmitted, by the client's counters, as for those below
+    SESSIONS = auto()  # it lost its session again and again, and sent its data again
     DELAYED = auto()  # the server asked to retry later
     COMMITS = auto()  # the server wrote it to its stable storage
     ONE_CONNECTION = auto()  # requests waited in the client for its only connection

@@ -161,13 +161,23 @@ def client_wait(context: CheckpointContext, waiting: float) -> Wait | None:
     if transferred is None or transferred < MOST * context.transferred_bytes or data.total < FEW:
         return None
     return (
-        _retransmitted(mount, waiting)
+        _lost_sessions(mount, data)
+        or _retransmitted(mount, waiting)
         or _delayed(mount, waiting)
         or _small(context, mount, data, transferred / data.total, waiting)
         or _committed(context, mount, data, waiting)
         or _queued(context, mount, data, waiting)
         or _answered(context, data)
     )
+
+
+def _lost_sessions(mount: MountMeasure, data: _Requests) -> Wait | None:
+    failed = sum(or_zero(one.errors) for one in mount.operations if one.kind == data.kind)
+    sessions = _requests(mount, "CREATE_SESSION").total
+    if sessions < FEW or failed < PART * data.total:
+        return None
+    text = f"{failed:,.0f} of {plural(data.total, data.kind)} failed, and the client asked for {sessions:,.0f} sessions"
+    return Wait(cause=Cause.SESSIONS, limit=Limit.SERVER, facts=(text,), imposed=True)
 
 
 def _retransmitted(mount: MountMeasure, waiting: float) -> Wait | None:

@@ -47,6 +47,7 @@ BEATS: Mapping[Cause, frozenset[Cause]] = {
     Cause.QUEUES: _UNDECIDED | _PER_OPERATION,
     # The client of a mount
     Cause.RETRANSMITTED: _CLIENT_DECIDES,
+    Cause.SESSIONS: _CLIENT_DECIDES | {Cause.WINDOW},
     Cause.DELAYED: _CLIENT_DECIDES | {Cause.WINDOW},
     Cause.SMALL_REQUESTS: _CLIENT_DECIDES,
     Cause.COMMITS: _CLIENT_DECIDES | {Cause.WINDOW},

@@ -229,6 +229,18 @@ RULES: tuple[CauseRule, ...] = (
         reference="RFC 8881, section 18.3 (COMMIT); kernel fs/nfs/write.c",
         without="with fast enough stable storage",
     ),
+    # Two clients of one name end each other's sessions, as those of cloned machines and of network namespaces do.
+    CauseRule(
+        name="nfs-sessions",
+        limits=(Limit.SERVER,),
+        causes=(Cause.SESSIONS,),
+        remedy=(
+            "give each NFS client a name of its own: the host's name, `nfs.nfs4_unique_id`, or in a network namespace "
+            "/sys/fs/nfs/net/nfs_client/identifier"
+        ),
+        reference="kernel Documentation/filesystems/nfs/client-identifier.rst",
+        without="with sessions that last",
+    ),
     # The server asks the client to retry later.
     CauseRule(
         name="nfs-delay",
